@@ -1,4 +1,4 @@
-//! Export and import.
+//! Tests export and import.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use std::sync::Arc;

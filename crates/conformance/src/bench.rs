@@ -1,4 +1,4 @@
-//! A store under test, with the operations of the cases.
+//! Sets up a store under test, with the operations that the cases use.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -13,10 +13,10 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// The function that makes an empty store on a clock, which counts from the start of 1970.
+/// Makes an empty store on a clock, which counts from the start of 1970. The author of a store supplies it.
 pub type Make<'a> = &'a dyn Fn(ManualClock) -> Arc<dyn TimerStore>;
 
-/// A case: its name, and the function that panics where a store deviates.
+/// A case of the tests: its name, and the function that panics where a store deviates.
 pub type Case = (&'static str, fn(Make<'_>));
 
 /// The moment at which each case starts, in milliseconds: a day in 2026.
@@ -33,12 +33,12 @@ pub(crate) struct Bench {
     pub(crate) ids: Cell<u128>,
 }
 
-/// The moment this number of milliseconds after the start.
+/// Returns the moment this number of milliseconds after the start.
 pub(crate) fn at(millis: u64) -> UtcMillis {
     UtcMillis::from_millis(START + millis)
 }
 
-/// A lease's length in milliseconds.
+/// The length of a lease, in milliseconds.
 pub(crate) const LEASE: u64 = 30_000;
 
 impl Bench {
@@ -63,12 +63,13 @@ impl Bench {
         TimerId::from_u128(self.ids.get() << 64 | 0x5a)
     }
 
-    /// A pending timer that is due this number of milliseconds after the start.
+    /// Makes a pending timer that is due this number of milliseconds after the start.
     pub(crate) fn timer(&self, due: u64) -> Timer {
         timer(self.fresh(), at(due))
     }
 
-    /// The same with a key in the namespace without a name.
+    /// Makes a pending timer with a key, in the namespace whose name is empty. It is due this number of milliseconds
+    /// after the start.
     pub(crate) fn keyed(&self, key: &str, due: u64) -> Timer {
         Timer { key: Some(key.into()), ..self.timer(due) }
     }
@@ -88,7 +89,7 @@ impl Bench {
         self.apply_all(vec![op]).pop().expect("one operation has one outcome")
     }
 
-    /// The kind of the error with which the operations fail.
+    /// Checks that the operations fail and have no effect. Returns the kind of the error.
     #[track_caller]
     pub(crate) fn refuses(&self, ops: Vec<Op>) -> StoreErrorKind {
         let before = self.all();
@@ -99,7 +100,7 @@ impl Bench {
         kind
     }
 
-    /// Stores a timer that must be created.
+    /// Stores a timer, which must not exist yet.
     #[track_caller]
     pub(crate) fn create(&self, timer: &Timer) -> TimerId {
         assert_eq!(self.place(timer, IfPresent::Reject), Outcome::Created(timer.id));
@@ -130,7 +131,7 @@ impl Bench {
         claimed
     }
 
-    /// Claims all that is due.
+    /// Claims all timers that are due.
     #[track_caller]
     pub(crate) fn due(&self) -> Vec<Leased> {
         self.claim(u32::MAX, u64::MAX).leased
@@ -144,7 +145,7 @@ impl Bench {
         due.remove(0)
     }
 
-    /// The ids of all that is due, which stays leased.
+    /// Claims all timers that are due, and returns their ids. The timers stay leased.
     #[track_caller]
     pub(crate) fn due_ids(&self) -> Vec<TimerId> {
         self.due().into_iter().map(|leased| leased.timer.id).collect()
@@ -179,19 +180,19 @@ impl Bench {
         all(&*self.store)
     }
 
-    /// The structure has no fault, and the counts are those of a recount.
+    /// Checks that the structure has no fault, and that the counts are those of a recount.
     #[track_caller]
     pub(crate) fn audit(&self) {
         audit(&*self.store);
     }
 }
 
-/// A pending timer.
+/// Makes a pending timer with this id and due moment.
 pub(crate) fn timer(id: TimerId, due: UtcMillis) -> Timer {
     Timer { payload: Payload(Box::new([1, 2, 3])), ..Timer::new(id, "test", due) }
 }
 
-/// All stored timers, by id.
+/// Returns all stored timers, by an export, in the order of their ids.
 #[track_caller]
 pub(crate) fn all(store: &dyn TimerStore) -> Vec<Timer> {
     let found = Arc::new(Mutex::new(BTreeMap::new()));
@@ -219,7 +220,7 @@ pub(crate) fn audit(store: &dyn TimerStore) {
     audit_horizon(store, counts.of(Phase::Pending));
 }
 
-/// The spans of the horizon have the pending timers that are due in them.
+/// Checks that the spans of the horizon have the pending timers that are due in them.
 #[track_caller]
 fn audit_horizon(store: &dyn TimerStore, pending: u64) {
     let horizon = pollster::block_on(store.horizon()).expect("the horizon could not be read");

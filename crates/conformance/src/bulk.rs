@@ -1,4 +1,4 @@
-//! Labels, and cancels by label.
+//! Tests labels, and cancels by label.
 
 use crate::bench::{Bench, Case, LEASE, Make};
 use tourbillon_durable::state::Phase;

@@ -1,4 +1,4 @@
-//! Claims.
+//! Tests claims.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;
@@ -212,7 +212,7 @@ fn a_clock_that_steps_back_makes_no_timer_early(make: Make<'_>) {
     assert_eq!(bench.due_ids(), [timer.id]);
 }
 
-/// A store may have no such claim.
+/// Ends at once if the store has no claim of parked timers.
 fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
     let bench = Bench::new(make);
     let fetch = |reason: &str, wanted: u32, most: u32| {

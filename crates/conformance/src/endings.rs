@@ -1,4 +1,4 @@
-//! The ends of deliveries, dead timers and their replay.
+//! Tests the ends of deliveries, dead timers and their replay.
 
 use crate::bench::{Bench, Case, Make, at};
 use core::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a dead timer's key may be another timer's", a_dead_timers_key_may_be_another_timers),
 ];
 
-/// A timer that is being delivered.
+/// Stores a timer with this policy and claims it.
 fn delivered(bench: &Bench, policy: Policy) -> Leased {
     let timer = Timer { policy, ..bench.timer(0) };
     bench.create(&timer);

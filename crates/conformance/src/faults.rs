@@ -1,4 +1,4 @@
-//! A store that fails by a seed.
+//! Makes a store fail, as a seed decides.
 
 use core::fmt;
 use core::future::poll_fn;
@@ -6,16 +6,16 @@ use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErrorKind, TimerStore};
 
-/// The faults of a [`Faulty`] store, each as the share of calls that it strikes, in percent.
+/// The faults of a [`Faulty`] store. Each number is the share of calls that have the fault, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// The call fails and has no effect ([`StoreErrorKind::Io`]).
     pub before: u8,
     /// The call has its effect, and its answer is lost ([`StoreErrorKind::Unknown`]).
     pub after: u8,
-    /// The answer comes after a future's caller has polled it several times, although the effect is there.
+    /// The answer comes only after several polls of the future, although the effect is there.
     pub delayed: u8,
-    /// A subscriber is not called.
+    /// A timer has become due, and a subscriber is not called.
     pub dropped_wakes: u8,
 }
 
@@ -25,8 +25,8 @@ impl Default for Faults {
     }
 }
 
-/// A store around another store. A seed decides which calls fail: before their operations take effect, or after. The
-/// same seed and the same order of calls give the same faults.
+/// A store in front of another store, which fails. A seed decides which calls fail: before their operations take
+/// effect, or after. The same seed and the same order of calls give the same faults.
 pub type Faulty = Hooked<SeededFaults>;
 
 /// The hook of a [`Faulty`] store.
@@ -48,14 +48,14 @@ impl Luck {
 }
 
 impl SeededFaults {
-    /// These faults, by this seed.
+    /// Makes a hook with these faults, as the seed decides.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let luck = Luck { rng: fastrand::Rng::with_seed(seed), faults, injected: 0 };
         Self(Arc::new(Mutex::new(luck)))
     }
 
-    /// A store that passes its calls on to `store`, but for these faults.
+    /// Puts the hook in front of `store`.
     #[must_use]
     pub fn on(self, store: Arc<dyn TimerStore>) -> Faulty {
         Hooked::new(store, self)
@@ -66,7 +66,7 @@ impl SeededFaults {
         self.luck().faults = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
     }
 
-    /// The number of faults so far.
+    /// Returns the number of faults so far.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.luck().injected
@@ -87,12 +87,12 @@ impl fmt::Debug for SeededFaults {
     }
 }
 
-/// The faults of one call.
+/// The faults that one call gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Strikes {
     before: bool,
     after: bool,
-    /// The number of polls before the answer.
+    /// The number of polls that are pending before the answer.
     polls: u32,
 }
 
@@ -100,7 +100,7 @@ impl Hook for SeededFaults {
     type Seen = Strikes;
 
     fn see(&self, call: Call<'_>) -> Strikes {
-        // These calls are the process's, and say nothing about timers.
+        // These calls concern the process, and no timers.
         if matches!(call, Call::Leave | Call::Nodes) {
             return Strikes { before: false, after: false, polls: 0 };
         }

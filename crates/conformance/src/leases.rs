@@ -1,4 +1,4 @@
-//! Leases: renewals, ends of leases, timers put aside.
+//! Tests leases: renewals, ends of leases, timers that are parked.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;

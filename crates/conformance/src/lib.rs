@@ -1,9 +1,9 @@
-//! The suite that every store must pass, for the authors of stores.
+//! Tests that every store must pass, for the authors of stores.
 //!
-//! [`run`] runs all cases on a store; [`CASES`] has them by name, for a test framework that wants one test for each. A
-//! case gets an empty store on a manual clock from a function of the author's, drives it through the store's face only,
-//! and panics where the store deviates. After each step of a case the store's own check must find no fault, and its
-//! counts must be those of a recount.
+//! [`run`] runs all cases on a store. [`CASES`] has them by name, for a test framework that wants a test for each. A
+//! case gets an empty store on a manual clock from the author's function. It uses only the store's interface, and
+//! panics where the store deviates. After each step of a case the store's own check must find no fault, and its counts
+//! must be those of a recount.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -12,8 +12,8 @@
 //! tourbillon_conformance::run(&|clock| Arc::new(MemoryStore::new(clock)));
 //! ```
 //!
-//! A [`Faulty`] store fails by a seed, and [`histories`] are random lives of a store that a checker
-//! follows; [`differential`] gives two stores the same life and compares all that is visible.
+//! A [`Faulty`] store fails as a seed decides. [`histories`] gives a store random operations, which a checker follows.
+//! [`differential`] gives two stores the same random operations, and compares all that is visible.
 
 // Floor 0: a store under test, and stores that fail.
 mod bench;
@@ -35,7 +35,7 @@ pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
 pub use turns::Turns;
 
-/// All cases, but for the random [`histories`].
+/// All cases, without the random [`histories`].
 pub const CASES: &[&[Case]] = &[
     placing::CASES,
     claims::CASES,
@@ -48,12 +48,12 @@ pub const CASES: &[&[Case]] = &[
 ];
 
 /// The cases for a store that claims in turn ([`TimerStore::claim_in_turn`]): it passes over a namespace that has its
-/// share. [`Turns`] drives a store in further cases of its author's.
+/// share. [`Turns`] serves for further cases that an author writes.
 ///
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
-/// Runs [`CASES`], and 200 random histories.
+/// Runs [`CASES`], and 200 random [`histories`].
 ///
 /// # Panics
 ///
@@ -66,7 +66,7 @@ pub fn run(make: Make<'_>) {
     let _tally = histories(make, 0..200, &Life::default());
 }
 
-/// Prints the name of a case that panics.
+/// Prints the name of a case, if the case panics.
 struct Named(&'static str);
 
 impl Drop for Named {

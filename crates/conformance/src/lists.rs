@@ -1,4 +1,4 @@
-//! Lists by each index.
+//! Tests lists by each index.
 
 use crate::bench::{Bench, Case, HOUR, Make, at};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ pub(crate) const CASES: &[Case] = &[
     ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
 
-/// All pages of a list.
+/// Reads all pages of a list.
 #[track_caller]
 pub(crate) fn pages(bench: &Bench, filter: &Filter, limit: u32) -> Vec<Timer> {
     walk(bench, filter, limit, &mut || ())
 }
 
-/// The same, with something that happens after each page.
+/// Reads all pages of a list, and calls `between` after each page but the last.
 #[track_caller]
 fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -> Vec<Timer> {
     let (mut timers, mut cursor) = (Vec::new(), None);
@@ -38,7 +38,7 @@ fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -
     timers
 }
 
-/// Timers in all phases, with labels and kinds, in three namespaces.
+/// Stores timers in all phases, with labels and kinds, in three namespaces.
 fn fill(bench: &Bench) {
     let created = (0..96_usize).map(|n| {
         let timer = Timer {
@@ -153,7 +153,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
-/// Stores timers of a namespace that are due so late, two of three with a key, and with labels that do not count here.
+/// Stores timers of a namespace that are due `delay` milliseconds or up to a second more after the start. Two of three
+/// have a key.
 fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     let ops = (0..number).map(|n| {
         let timer = Timer {
@@ -168,7 +169,7 @@ fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     }
 }
 
-/// Claims all that is due.
+/// Claims all timers that are due.
 fn claim_all(bench: &Bench) -> Vec<Leased> {
     let mut all = Vec::new();
     loop {
@@ -180,7 +181,7 @@ fn claim_all(bench: &Bench) -> Vec<Leased> {
     }
 }
 
-/// The timers of the others are before those of the small namespace in the order of each phase.
+/// Checks lists of a small namespace whose timers come after those of a large namespace, in the order of each phase.
 fn a_small_namespace_beside_a_large_one(make: Make<'_>) {
     const LARGE: [(Phase, u64); 4] =
         [(Phase::Dead, 500), (Phase::Parked, 400), (Phase::Leased, 300), (Phase::Pending, 1_800)];
@@ -301,7 +302,7 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// All pages of the reasons.
+/// Reads all pages of the reasons, and adds up their counts.
 #[track_caller]
 fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
     let (mut counts, mut cursor) = (BTreeMap::new(), None);

@@ -1,4 +1,4 @@
-//! Creations, keys and cancels.
+//! Tests creations, keys and cancels.
 
 use crate::bench::{Bench, Case, HOUR, Make, at};
 use core::time::Duration;
@@ -60,7 +60,7 @@ fn a_timer_is_stored_as_it_was_given(make: Make<'_>) {
     assert_eq!(bench.get(plain.id), Some(Timer { created: at(3), ..plain }));
 }
 
-/// The old timer in each phase, and whether it has its key then.
+/// Stores a timer in each phase. Returns each with its phase, and whether it owns its key in that phase.
 fn olds(bench: &Bench) -> Vec<(Timer, Phase, bool)> {
     let mut olds = Vec::new();
     for phase in ["pending", "leased", "withdrawn", "parked", "dead"] {
@@ -231,7 +231,7 @@ fn an_id_is_forgotten_however_many_are_over(make: Make<'_>) {
     bench.set(HOUR);
     let last = timers.last().expect("there are some");
     assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Created(last.id));
-    // Its next end is remembered for a whole hour, although its earlier end is forgotten in between.
+    // The timer's next end is remembered for a whole hour, although its earlier end is forgotten in between.
     assert!(matches!(bench.apply(cancel(last)), Outcome::Cancelled(_)));
     for _ in 0..10 {
         bench.create(&bench.timer(10 * HOUR));

@@ -1,4 +1,4 @@
-//! Series of occurrences.
+//! Tests series of occurrences.
 
 use crate::bench::{Bench, Case, LEASE, Make, START, at};
 use core::time::Duration;
@@ -51,7 +51,7 @@ fn of(timer: &Timer) -> &Series {
     timer.series.as_ref().expect("it has a series")
 }
 
-/// The next occurrence that an end names.
+/// Returns the next occurrence that the end of a delivery names, and the number of instants that were left out.
 #[track_caller]
 fn next_of(outcome: &Outcome) -> (Option<TimerId>, u64) {
     match outcome {

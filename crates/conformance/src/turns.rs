@@ -1,4 +1,4 @@
-//! Claims in turn: a namespace that has its share is passed over.
+//! Tests claims in turn: a namespace that has its share is passed over.
 
 use crate::bench::{Case, Make, START, at};
 use core::fmt;
@@ -44,13 +44,14 @@ const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
 /// The greatest number of operations of one transaction.
 const BATCH: usize = 500;
 
-/// A store that claims in turn, with a manual clock and the deliveries under way, as a runtime has them.
+/// Drives a store that claims in turn, with a manual clock. It keeps account of the deliveries under way, as a runtime
+/// does.
 pub struct Turns {
     /// The store under test.
     pub store: Arc<dyn TimerStore>,
     /// The deliveries under way by namespace, the oldest first.
     pub under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
-    /// The limits of late timers for the next claims.
+    /// The limits of late timers with which the next claims are made.
     pub late: Option<Late>,
     clock: ManualClock,
     room: usize,
@@ -65,7 +66,7 @@ impl fmt::Debug for Turns {
 }
 
 impl Turns {
-    /// A new store, claimed from by a runtime with room for this number of deliveries.
+    /// Makes a store, with places for this number of deliveries.
     pub fn new(make: Make<'_>, room: usize) -> Self {
         let clock = ManualClock::new();
         clock.set(Timestamp::from_nanos(START * 1_000_000));
@@ -78,8 +79,8 @@ impl Turns {
         self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
     }
 
-    /// Stores timers of a namespace that are due this number of milliseconds after the start. All timers of a store
-    /// have ids in the order of these calls, from 1 on.
+    /// Stores timers of a namespace that are due this number of milliseconds after the start. Over all calls the timers
+    /// get ids in order, from 1 on.
     ///
     /// # Panics
     ///
@@ -101,7 +102,7 @@ impl Turns {
         block_on(self.store.apply(ops, Durability::Volatile)).expect("the store fails");
     }
 
-    /// Claims, and returns the number of claimed timers of each namespace with the answer.
+    /// Claims timers. Returns the number of claimed timers by namespace, and the answer.
     ///
     /// # Panics
     ///
@@ -122,7 +123,7 @@ impl Turns {
         (counts, claimed)
     }
 
-    /// Ends the oldest deliveries of a namespace by an operation.
+    /// Ends the `count` oldest deliveries of a namespace with an operation for each.
     ///
     /// # Panics
     ///
@@ -149,7 +150,7 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
     assert_eq!((herd, other), (75, 5));
     let (counts, claimed) = turns.claim(ALL);
     assert!(counts.is_empty() && claimed.next_due.is_some() && claimed.next_claim.is_none());
-    // Its timers are claimed as soon as its share has room, in their order.
+    // The herd's timers are claimed in their order as soon as its share permits.
     turns.end("herd", 10, Op::Ack);
     let (counts, claimed) = turns.claim(ALL);
     let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
@@ -190,7 +191,7 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again(make: Make<'_>) {
     for round in 0..20_000 {
         let (counts, _) = turns.claim(ALL);
         for (namespace, count) in counts {
-            // Some come back, under due moments that claims have passed.
+            // Some timers come back, with due moments that claims have passed.
             if round % 7 == 0 && returned < 500 {
                 returned += count;
                 turns.end(&namespace, count, Op::Release);
@@ -262,7 +263,7 @@ fn those_that_wait_are_served_while_the_frontier_has_far_to_go(make: Make<'_>) {
     turns.clock.advance(Duration::from_millis(10));
     turns.claim(ALL);
     turns.place("other", 0, 1);
-    // Of a claim of one timer, too.
+    // This holds for a claim of a single timer, too.
     for limit in [ALL, Limit { timers: 1, ..ALL }] {
         let mut came = 0;
         for _ in 0..3 {
@@ -278,7 +279,7 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
     let mut turns = Turns::new(make, 1_024);
     turns.place("herd", 0, 5_000);
     turns.clock.advance(Duration::from_millis(10));
-    // It never ends, and has room for all of a claim.
+    // The herd never ends, and has places for all timers of a claim.
     for round in 0..20 {
         turns.place("other", 10 + round, 3);
         let (counts, claimed) = turns.claim(ALL);

@@ -1,15 +1,15 @@
-//! Copies of all timers of a store, which any store reads: the way to keep them, and to move them to another store.
+//! Writes copies of all timers of a store, and restores them in any store.
 //!
 //! # Format
-//! Lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the copy;
-//! `attached` in it has the program's own value, if the program gave one. Then comes one line for each timer, with
-//! payloads in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all bytes
-//! before this line. A file without it is not complete.
+//! A backup has lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the
+//! copy. It has the program's own value as `attached`, if the program gave a value. Then comes a line for each timer,
+//! with payloads in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all
+//! bytes before this line. A file without the last line is not complete.
 //!
 //! # After a restore
-//! Timers that fired after the copy was made fire again, under the same ids, and timers that were cancelled after it
-//! are there again. Timers that became due after the copy are due at once, unless the [`Restore`] says otherwise. The
-//! ids that a store remembers after the ends of their timers are not in a backup.
+//! Timers that fired after the copy was made fire again, under the same ids. Timers that were cancelled after the copy
+//! are there again. Timers that became due after the copy are due at once, unless the [`Restore`] says otherwise. A
+//! backup does not contain the ids that a store remembers after the ends of their timers.
 
 use crate::executor::block_on;
 use crate::state::State;
@@ -22,7 +22,7 @@ use std::io::{self, BufRead, Write};
 use tourbillon_words::UtcMillis;
 
 const VERSION: u32 = 1;
-/// Timers that a restore stores in one transaction.
+/// The number of timers that a restore stores in one transaction.
 const AT_ONCE: usize = 1_000;
 
 #[derive(Serialize, Deserialize)]
@@ -42,7 +42,7 @@ struct Tail {
     crc32: u32,
 }
 
-/// Passes bytes on and has their checksum.
+/// Passes bytes on, and computes their checksum.
 struct Summed<W> {
     to: W,
     sum: crc32fast::Hasher,
@@ -60,7 +60,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// A backup or a restore that failed.
+/// The reason why a backup or a restore failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -68,11 +68,11 @@ pub enum BackupError {
     Io(io::Error),
     /// The store failed.
     Store(StoreError),
-    /// A line is none of a backup.
+    /// A line does not belong in a backup.
     Line {
         /// The number of the line, from 1 on.
         number: u64,
-        /// The fault.
+        /// The fault of the line, in words.
         fault: Box<str>,
     },
     /// The backup was written by a later version of this crate.
@@ -156,7 +156,7 @@ pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, Backu
     write_all(store, None, to)
 }
 
-/// As [`write()`], with a value of the program's own, which [`read`] returns.
+/// Does as [`write()`], with a value of the program's own, which [`read`] returns.
 ///
 /// # Errors
 ///
@@ -217,7 +217,7 @@ fn write_all(
     Ok(timers)
 }
 
-/// The head of a backup.
+/// The summary of a backup that was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -225,7 +225,7 @@ pub struct Contents {
     pub at: UtcMillis,
     /// The number of timers.
     pub timers: u64,
-    /// The program's own value, in JSON.
+    /// The program's own value, in JSON. `None` if the backup has no value.
     pub attached: Option<Box<str>>,
 }
 
@@ -258,21 +258,23 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
     each_timer(from, |_| Ok(()))
 }
 
-/// How a backup is restored.
+/// Says how the due moments of timers are changed at a restore.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// Timers that are due before this moment become due then. The moments of dead timers stay as they are.
+    /// The earliest due moment after the restore: timers that are due before it become due then. The moments of dead
+    /// timers stay as they are. `None` changes no moments.
     pub due_floor: Option<UtcMillis>,
-    /// Timers that are due at the floor or before become due at this rate from the floor on, in timers a second, the
-    /// longest due first. `None` for all at the floor. A restore keeps 24 bytes in memory for each such timer.
+    /// The rate, in timers a second, at which timers become due from the floor on. It concerns timers that were due at
+    /// the floor or before. Those with the earliest due moments come first. `None` means that all become due at the
+    /// floor. A restore keeps 24 bytes in memory for each such timer.
     pub rate: Option<u32>,
 }
 
-/// The new due moments of a restore.
+/// Computes the new due moments of a restore.
 struct Delay {
     floor: UtcMillis,
     rate: u32,
-    /// The timers that are due at the floor or before, in the order in which they become due. Not used without a rate.
+    /// The due moments and ids of the timers that are due at the floor or before, in order. Empty without a rate.
     order: Vec<(UtcMillis, TimerId)>,
 }
 
@@ -293,8 +295,8 @@ impl Delay {
 impl Restore {
     /// Stores the timers of a backup in a store that has none. Returns their number. The calling thread waits.
     ///
-    /// The file is read to its end before the first timer is stored, if it can be read twice: a backup that is damaged
-    /// or not complete leaves the store empty. For that, `read` is called twice.
+    /// The file is read to its end before the first timer is stored. So a backup that is damaged or not complete leaves
+    /// the store empty. For that `read` is called twice, and must return the whole file each time.
     ///
     /// # Errors
     ///
@@ -356,7 +358,7 @@ impl Restore {
     }
 }
 
-/// Calls `each` for the timers of a backup, before it is known whether the backup is complete.
+/// Calls `each` for the timers of a backup as they are read. A fault later in the file is found only afterwards.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

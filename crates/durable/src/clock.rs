@@ -1,4 +1,4 @@
-//! The time of day as a clock, for stores that outlive their processes.
+//! Offers the time of day as a clock, for stores that outlive their processes.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 
 /// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time, in each
-/// process and after each start of the machine: the moments that a store keeps mean the same tomorrow.
+/// process and after each start of the machine. So the moments that a store keeps stay valid.
 ///
 /// The time of day may be set, and goes on while the machine is suspended. Functions that are
 /// [`subscribe`](Clock::subscribe)d are called after each step. On Linux the kernel announces steps to a thread of the
@@ -27,7 +27,7 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 pub struct WallClock(());
 
 impl WallClock {
-    /// The clock.
+    /// Makes the clock.
     #[must_use]
     pub fn new() -> Self {
         Self(())
@@ -49,7 +49,7 @@ impl Clock for WallClock {
         static WATCHED: Once = Once::new();
         subscribers().push(on_step);
         WATCHED.call_once(|| {
-            // Without the thread a step is noticed at the next alarm.
+            // If the thread does not start, a step is noticed at the next alarm.
             let _thread = thread::Builder::new().name("tb-wall-clock".to_owned()).spawn(watch);
         });
     }
@@ -61,14 +61,14 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribers, without a lock: they may use the clock.
+/// Calls the subscribers. The lock is free during the calls, since subscribers may use the clock.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
     subscribers().append(&mut called);
 }
 
-/// Calls the subscribers after each step, for the life of the process.
+/// Calls the subscribers after each step of the time of day. Runs until the process ends.
 fn watch() {
     #[cfg(target_os = "linux")]
     let _failed = kernel::each_step(call_subscribers);
@@ -83,10 +83,12 @@ fn watch() {
     }
 }
 
-/// The nanoseconds by which the clocks part within a second for a step. A clock that is steered parts by less.
+/// The number of nanoseconds by which the clocks must part within a second to count as a step. A clock that is only
+/// corrected gradually parts by less.
 const NOTICED: u128 = 2_000_000;
 
-/// The nanoseconds from the start of the monotonic clock to the time of day, give or take a constant.
+/// Returns the number of nanoseconds from the start of the monotonic clock to the time of day. Only differences between
+/// two calls have a meaning.
 fn distance() -> i128 {
     let (instant, wall) = (Timestamp::from(Instant::now()), WallClock::new().now());
     i128::from(wall.as_nanos()) - i128::from(instant.as_nanos())
@@ -104,7 +106,7 @@ mod kernel {
     /// Calls `on_step` after each step of the time of day. Returns only if the kernel does not announce steps.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
-        // A moment that does not come: a step cancels the wait for it.
+        // This moment never comes. A step of the clock cancels the wait for it.
         let never = Timespec { tv_sec: i64::MAX >> 30, tv_nsec: 0 };
         let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;

@@ -1,4 +1,5 @@
-//! One delivery of a timer: the data that its handler may read, and its settlement, which happens once.
+//! Describes one delivery of a timer: the data that its handler may read, and whether it is settled, which happens
+//! once.
 
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};
@@ -51,18 +52,18 @@ pub struct Delivery {
     pub attempt: u32,
     /// The number of the delivery, from 1 on. Greater than `attempt` if processes died within deliveries.
     pub delivery: u32,
-    /// The pause of the timer's policy if this attempt fails.
+    /// The pause before the next attempt, by the timer's policy, if this attempt fails.
     pub pause: Duration,
     /// The trace context of the creation.
     pub trace: Option<Box<str>>,
-    /// The token of the lease: with it, a process that shares the store can end the delivery. `None` for a delivery at
-    /// most once, of which the store knows nothing any more.
+    /// The token of the lease, with which a process that shares the store can end the delivery. `None` for a delivery
+    /// at most once, since the store has removed its timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
 
-/// Whether a delivery is settled: by its handler's answer, by its timeout, or by the loss of its lease, whichever comes
-/// first.
+/// Tells whether a delivery is settled: by its handler's answer, by its timeout, or by the loss of its lease, whichever
+/// comes first.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 
@@ -77,8 +78,8 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only, which wakes those that wait ([`wake`](Self::wake))
-    /// once it holds no lock: a waker is an executor's code, which may run anything.
+    /// Settles the delivery. Returns true for the first caller only. That caller must [`wake`](Self::wake) those that
+    /// wait, once it holds no lock: a waker is an executor's code, which may run anything.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
@@ -97,7 +98,7 @@ impl Settlement {
         self.lock().is_settled
     }
 
-    /// Whether the delivery is settled. Otherwise the waker is woken once it is.
+    /// Returns whether the delivery is settled. If not, the waker is woken once it is.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
@@ -132,8 +133,8 @@ impl Delivery {
         }
     }
 
-    /// Whether the handler's answer counts no more: its time is over, the lease was lost, or the runtime stops. A
-    /// handler that looks at this can end early. The future of an asynchronous handler is dropped then.
+    /// Returns whether the handler's answer no longer counts: its time is over, the lease was lost, or the runtime
+    /// stops. A handler that calls this can end early. The future of an asynchronous handler is dropped in these cases.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -158,7 +159,7 @@ impl Delivery {
         self.lease.is_settled()
     }
 
-    /// Waits until [`is_over`](Self::is_over).
+    /// Waits until [`is_over`](Self::is_over) is true.
     pub async fn over(&self) {
         poll_fn(|context| if self.lease.poll(context.waker()) { Poll::Ready(()) } else { Poll::Pending })
             .await;

@@ -1,4 +1,4 @@
-//! Where handlers run: on threads of the runtime, or on the caller's executor.
+//! Runs handlers: on threads of the runtime, or on the caller's executor.
 
 use core::fmt;
 use core::future::Future;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::thread::{self, JoinHandle, Thread};
 
-/// A handler's work, which neither fails nor panics.
+/// The future of a handler's work. It neither fails nor panics.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs the futures of handlers: an asynchronous runtime, for example `move |work| drop(runtime.spawn(work))`.
+/// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
-/// The executor polls each future to its end, or drops it. A future that is dropped gives its timer back, which is then
+/// The executor polls each future to its end, or drops it. If a future is dropped, its timer is given back and
 /// delivered again.
 ///
 /// ```
@@ -67,7 +67,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Threads that each run one work at a time, to its end.
+/// Threads that each run one work at a time, until it ends.
 pub(crate) struct Threads {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -122,7 +122,7 @@ impl Threads {
 }
 
 impl Threads {
-    /// Ends the threads and waits for them, if no work runs that may not end.
+    /// Ends the threads and waits for them. The caller ensures that no work runs which may never end.
     pub(crate) fn join(self) {
         let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         drop(self);
@@ -139,8 +139,8 @@ impl Executor for Threads {
     }
 }
 
-/// Drops the work that was not begun. Threads that run a handler end when it returns, and are not awaited: a handler
-/// may never return.
+/// Drops the work that was not begun. A thread that runs a handler ends when the handler returns. It is not awaited,
+/// since a handler may never return.
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

@@ -41,14 +41,15 @@ use crate::executor::block_on;
 use crate::store::{StoreError, TimerStore};
 use tourbillon_words::UtcMillis;
 
-/// A scheduler outside of the process.
+/// Wakes the program from outside of its process.
 pub trait ExternalScheduler {
     /// Asks for a start of the program, or a call of [`Timers::look`](crate::Timers::look), at this moment, in place of
     /// an earlier request. `None` withdraws the request: no timer is pending.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 
-/// Asks an external scheduler for the moment at which the store's first timer is due. The calling thread waits.
+/// Asks an external scheduler to wake the program at the moment at which the store's first timer is due. The calling
+/// thread waits for the store.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Handlers: the functions that timers are delivered to, and the words with which they answer.
+//! Defines handlers, the functions to which timers are delivered, and the verdicts with which they answer.
 
 use crate::delivery::Delivery;
 use crate::spec::Kind;
@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// A handler's answer.
+/// A handler's answer, which decides about the timer.
 ///
 /// ```
 /// use tourbillon_durable::Verdict;
@@ -38,37 +38,36 @@ pub enum Verdict {
     },
     /// The work can never succeed. The timer is dead at once.
     Dead(Box<str>),
-    /// The work is not wanted before another moment, and this is neither a failure nor a delivery of the timer's
-    /// policy. The timer is pending until then, under the same id. If that is after its greatest age
-    /// ([`max_age`](crate::policy::Policy::max_age)), it is dead.
+    /// The work is not wanted before this moment. It counts neither as a failure nor as a delivery. The timer is
+    /// pending until then, under the same id. If the moment is after its greatest age
+    /// ([`max_age`](crate::policy::Policy::max_age)), the timer is dead.
     ///
     /// A timer that is delivered at most once is stored again, since its handler has decided to do nothing yet. If the
-    /// process dies before that, the timer does not come back. An occurrence of a series comes back without the series,
-    /// which has gone on, and without the key, which the next occurrence has.
+    /// process dies before that, the timer is lost. An occurrence of a series comes back without the series, which has
+    /// gone on, and without the key, which the next occurrence has.
     Snooze(UtcMillis),
-    /// The work cannot be done now, for a reason that ends at a moment that nobody knows: a namespace that is paused, a
-    /// receiver that asks for a rest. The timer is put aside under the reason until
-    /// [`Timers::unpark`](crate::Timers::unpark) puts it back. That is neither an attempt nor a delivery of its policy.
-    /// By this verdict a handler vouches that it has done nothing: a timer that is delivered at most once is put aside
-    /// as well, and delivered after all.
+    /// The work cannot be done now, and nobody knows when it can: a namespace is paused, or a receiver asks for a rest.
+    /// The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark) makes it pending again. This
+    /// counts neither as an attempt nor as a delivery. By this verdict a handler vouches that it has done nothing. So a
+    /// timer that is delivered at most once is parked as well, and delivered later.
     ///
-    /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are the runtime's:
-    /// [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park for a
-    /// longer reason, or for one of the runtime's, is a failure with that error.
+    /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
+    /// runtime: [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park
+    /// for a longer reason, or for a reserved reason, counts as a failure with that error.
     ///
     /// While the timer is parked, its due moment stays. It can be cancelled, moved and replaced as before;
-    /// [`Timers::fire`](crate::Timers::fire) puts it back alone. The next occurrence of a series comes after the end of
-    /// the parked occurrence. After an unpark the time aside counts as lateness:
-    /// [`Misfire::Within`](crate::policy::Misfire) skips a timer that has had no failure and comes back after its
-    /// grace, and [`max_age`](crate::policy::Policy::max_age) ends it if a delivery after that age fails. A timer that
-    /// comes back late by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// [`Timers::fire`](crate::Timers::fire) unparks this timer alone. The next occurrence of a series comes only after
+    /// the end of the parked occurrence. The time in which the timer is parked counts as lateness. So
+    /// [`Misfire::Within`](crate::policy::Misfire) skips a timer without failures that comes back after its grace. And
+    /// after [`max_age`](crate::policy::Policy::max_age) a failed delivery ends the timer. A timer that comes back late
+    /// by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
     /// The park is stored some time after the handler has decided. An unpark in between does not find the timer, which
-    /// stays aside. The caller that lifts the reason closes this gap: whenever the observer reports a stored park
-    /// ([`Event::Ended`](crate::Event::Ended) with the phase parked), the caller looks at its condition once more, and
-    /// unparks if the reason is gone. A process that dies loses such reports, so the caller unparks at its start all
+    /// then stays parked. The caller that lifts the reason must close this gap. Whenever the observer reports a stored
+    /// park ([`Event::Ended`](crate::Event::Ended) with the phase parked), the caller checks its condition again, and
+    /// unparks if the reason is gone. A process that dies loses such reports. So at its start the caller unparks all
     /// reasons that do not hold any more.
     Park(Box<str>),
 }
@@ -76,20 +75,20 @@ pub enum Verdict {
 impl Verdict {
     /// The greatest length of a reason to park, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The beginning of the reasons for which timers are parked whose kinds have no handler. The kind follows.
+    /// The beginning of the reason for which a timer is parked if its kind has no handler. The kind follows.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// The reason for which timers of a kind without a handler are parked.
+    /// Returns the reason for which timers of a kind without a handler are parked.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Whether timers are parked for this reason because their kind has no handler.
+    /// Returns whether timers are parked for this reason because their kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// The verdict, or a failure if it is a park for a reason that the caller may not use.
+    /// Returns the verdict, or a failure in place of a park for a reason that handlers may not use.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {
@@ -114,7 +113,7 @@ impl From<()> for Verdict {
     }
 }
 
-/// An error is a reason to try again.
+/// Converts a handler's result. An error means that the delivery is tried again.
 impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -124,19 +123,19 @@ impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     }
 }
 
-/// The future of a handler's answer.
+/// The future that yields a handler's answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
-/// A handler of any kind.
+/// The common interface of all handlers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Begins to handle a delivery. The payload is read within the future.
+    /// Begins to handle a delivery. The payload is read in this call or within the future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
-    /// Whether the handler blocks the thread on which it is polled.
+    /// Returns whether the handler blocks the thread on which it is polled.
     fn blocks(&self) -> bool;
 }
 
-/// A handler that is an asynchronous function.
+/// Wraps an asynchronous function as a handler. The function gets the payload as a value of `K`.
 pub(crate) struct Asynchronous<F, K>(pub(crate) F, pub(crate) PhantomData<fn(K)>);
 
 impl<F, K, R> Handler for Asynchronous<F, K>
@@ -160,7 +159,7 @@ where
     }
 }
 
-/// A handler that is a plain function.
+/// Wraps a function that may block as a handler. The function gets the payload as a value of `K`.
 pub(crate) struct Blocking<F, K>(pub(crate) std::sync::Arc<F>, pub(crate) PhantomData<fn(K)>);
 
 impl<F, K, V> Handler for Blocking<F, K>
@@ -184,7 +183,7 @@ where
     }
 }
 
-/// A handler of bytes.
+/// Wraps an asynchronous function as a handler. The function gets the payload's bytes.
 pub(crate) struct Bytes<F>(pub(crate) F);
 
 impl<F, R> Handler for Bytes<F>
@@ -202,7 +201,7 @@ where
     }
 }
 
-/// The payload, or a refusal: bytes that cannot be read today cannot be read tomorrow.
+/// Reads the payload from JSON. Fails with a verdict that makes the timer dead, since the bytes will not change.
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
         .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))

@@ -1,12 +1,12 @@
-//! The ids of timers.
+//! Makes the ids of timers.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 use uuid::Uuid;
 
-/// The id of a timer. Each delivery of the timer carries it, the first as the last, so a receiver that remembers ids
-/// recognises a delivery that it has had before.
+/// The id of a timer. Each delivery of the timer carries the same id. So a receiver that remembers ids recognises a
+/// repeated delivery.
 ///
 /// ```
 /// use tourbillon_durable::timer::TimerId;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub struct TimerId(Uuid);
 
 impl TimerId {
-    /// An id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
+    /// Makes an id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -32,13 +32,13 @@ impl TimerId {
         Self(Uuid::now_v7())
     }
 
-    /// Bits that no other call returns, without an order.
+    /// Makes random bits that no other call returns, without an order.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The id with these bits, for callers that name their timers themselves: a creation that is repeated under the
-    /// same id makes one timer.
+    /// Makes the id with these bits, for callers that choose the ids of their timers: a creation that is repeated under
+    /// the same id makes one timer.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -51,13 +51,14 @@ impl TimerId {
         Self(Uuid::from_u128(bits))
     }
 
-    /// The bits of the id.
+    /// Returns the bits of the id.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
     }
 
-    /// The id of the occurrence of a series at an instant: the same whenever it is computed, and by every store.
+    /// Computes the id of a series' occurrence at an instant. It is the same whenever it is computed, and in every
+    /// store.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -73,7 +74,7 @@ impl TimerId {
     }
 }
 
-/// The id as the text of a UUID.
+/// Writes the id as the text of a UUID.
 impl fmt::Display for TimerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

@@ -1,4 +1,4 @@
-//! The states in which a timer can be; [`state`](crate::state) has the transitions between them.
+//! Defines the states in which a timer can be. [`state`](crate::state) has the transitions between them.
 
 use serde::{Deserialize, Serialize};
 pub use tourbillon_words::Phase;
@@ -20,15 +20,15 @@ pub enum State {
 /// The right of one holder to deliver a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The claim by which the holder got the timer.
+    /// The token of the claim by which the holder got the timer.
     pub token: Token,
-    /// The end of the lease, unless it is renewed.
+    /// The moment at which the lease ends, unless it is renewed.
     pub until: UtcMillis,
-    /// The reason why the timer is not delivered again, whatever becomes of this delivery.
+    /// If the timer was withdrawn during this delivery, the reason: no delivery follows, however this delivery ends.
     pub withdrawn: Option<Withdrawal>,
 }
 
-/// A claim: no other claim has the same token.
+/// Identifies a claim: no other claim has the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// The claimant's incarnation: a number that each start of a process draws anew.
@@ -46,12 +46,12 @@ pub enum Withdrawal {
     Replaced,
 }
 
-/// The end of deliveries that did not succeed.
+/// Says why and when the deliveries of a timer were given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
-    /// The reason.
+    /// The reason why the deliveries were given up.
     pub reason: DeathReason,
-    /// The moment.
+    /// The moment at which the deliveries were given up.
     pub at: UtcMillis,
 }
 
@@ -74,7 +74,7 @@ pub enum DeathReason {
 }
 
 impl State {
-    /// The kind of the state.
+    /// Returns the phase to which the state belongs.
     ///
     /// ```
     /// use tourbillon_durable::state::{Phase, State};

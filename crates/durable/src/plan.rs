@@ -1,8 +1,8 @@
-//! Recurring timers: the plan of a series, and the next occurrence.
+//! Computes the occurrences of recurring timers.
 //!
-//! A series has one occurrence at a time. The next occurrence is computed from the instant for which its predecessor
-//! was *scheduled*, never from the time at which that ran. A store inserts it in the transaction that ends its
-//! predecessor: no crash falls between the two.
+//! A series has one occurrence at a time. The next occurrence is computed from the instant for which the last was
+//! *scheduled*, never from the time at which it ran. A store inserts the next occurrence in the transaction that ends
+//! the last, so no crash falls between the two.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -12,22 +12,22 @@ use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 use tourbillon_words::UtcMillis;
 
-/// A series of occurrences, as each occurrence carries it.
+/// The series to which a timer belongs. Each occurrence carries it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The id of the series, from which the ids of its occurrences follow.
     pub id: TimerId,
-    /// The instants.
+    /// The plan that gives the instants.
     pub plan: Plan,
-    /// The treatment of instants that passed while the last occurrence had not ended.
+    /// Decides about instants that passed before the last occurrence ended.
     pub missed: MissedInstants,
-    /// No occurrence is scheduled after this moment.
+    /// The moment after which no occurrence is scheduled. `None` if the series does not end.
     pub end: Option<UtcMillis>,
     /// Whether the series is paused: its occurrences are parked.
     pub paused: bool,
 }
 
-/// The instants of a series.
+/// Says at which instants the occurrences of a series are scheduled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Plan {
@@ -57,18 +57,19 @@ pub enum Plan {
     },
 }
 
-/// The treatment of instants of a series that passed while its last occurrence had not ended: after a downtime, or
-/// because a delivery took longer than the period.
+/// Decides about instants that passed before the last occurrence ended: after a downtime, or because a delivery took
+/// longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
-    /// They are left out and counted. The occurrence that was late is delivered, if its policy for misfires permits.
+    /// The instants are left out and counted. The late occurrence itself is delivered, if its policy for misfires
+    /// permits.
     #[default]
     Skip,
-    /// Each of them gets its occurrence, one after the other.
+    /// Each instant gets its occurrence, one after the other.
     All,
 }
 
-/// A plan that cannot be followed.
+/// The reason why a plan cannot be followed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -88,7 +89,7 @@ impl core::fmt::Display for PlanError {
 }
 
 impl PlanError {
-    /// Whether the cron expression is wrong.
+    /// Returns whether the cron expression is wrong.
     ///
     /// ```
     /// use tourbillon_durable::plan::Plan;
@@ -103,7 +104,7 @@ impl PlanError {
         matches!(**error, EmptyExpression | Syntax { .. } | NeverFires { .. })
     }
 
-    /// Whether the time zone is not known.
+    /// Returns whether the time zone is not known.
     #[must_use]
     pub fn is_about_zone(&self) -> bool {
         let Self::Calendar(error) = self else { return false };
@@ -122,14 +123,15 @@ impl From<CalendarError> for PlanError {
     }
 }
 
-/// The instants of a plan, ready to be asked for.
+/// Computes the instants of a plan that was read once, so that each question is cheap.
 pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
 }
 
 impl Plan {
-    /// A fixed period, counted from the first occurrence on, in whole milliseconds. A shorter period is a millisecond.
+    /// Makes a plan with a fixed period, counted from the first occurrence on, in whole milliseconds. A period of less
+    /// than a millisecond counts as a millisecond.
     ///
     /// ```
     /// use std::time::Duration;
@@ -144,8 +146,8 @@ impl Plan {
         Self::Every(u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// A cron expression of five or six fields in a time zone of the IANA database. An instant in a gap of local time
-    /// comes at the end of the gap, unless the plan is [without gaps](Self::without_gaps).
+    /// Makes a plan from a cron expression of five or six fields in a time zone of the IANA database. An instant in a
+    /// gap of local time comes at the end of the gap, unless the plan is [without gaps](Self::without_gaps).
     ///
     /// # Errors
     ///
@@ -167,9 +169,9 @@ impl Plan {
         Self::Cron { expression: expression.into(), zone: zone.into(), skip_gaps: false }.validated()
     }
 
-    /// A day of each month, 1 to 31, at a second of the day, 0 to 86,399, in a time zone of the IANA database. The last
-    /// day of a month that is too short takes the place of the day. An instant in a gap of local time comes at the end
-    /// of the gap, unless the plan is [without gaps](Self::without_gaps).
+    /// Makes a plan for a day of each month, 1 to 31, at a second of the day, 0 to 86,399, in a time zone of the IANA
+    /// database. In a shorter month the last day takes the place of the day. An instant in a gap of local time comes at
+    /// the end of the gap, unless the plan is [without gaps](Self::without_gaps).
     ///
     /// # Errors
     ///
@@ -191,7 +193,7 @@ impl Plan {
         Self::Monthly { day, second, zone, last_if_short: true, skip_gaps: false }.validated()
     }
 
-    /// The plan without its instants in gaps of local time. A fixed period has none.
+    /// Returns the plan without its instants in gaps of local time. A fixed period has no such instants.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -237,7 +239,8 @@ impl Plan {
         })
     }
 
-    /// The first instant after `instant`. `None` if there is none before the year 10000, or the plan is not valid.
+    /// Returns the first instant after `instant`. `None` if there is none before the year 10000, or the plan is not
+    /// valid.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -252,7 +255,7 @@ impl Plan {
         self.instants().ok()?.next_after(instant)
     }
 
-    /// The next `count` instants after `instant`, for a preview.
+    /// Returns the next `count` instants after `instant`, for a preview.
     ///
     /// # Errors
     ///
@@ -305,20 +308,21 @@ impl Instants {
     }
 }
 
-/// The next occurrence of a series.
+/// The result of the computation of a series' next occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// The instant; `None` if the series has ended.
+    /// The instant of the next occurrence; `None` if the series has ended.
     pub instant: Option<UtcMillis>,
     /// The number of instants that are left out: at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 
-/// More instants that are left out at once are not counted.
+/// The greatest number of left-out instants that is counted at once. Further instants are left out without being
+/// counted.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// The next occurrence, if the present occurrence was scheduled for `scheduled` and ends at `now`.
+    /// Computes the next occurrence, if the present occurrence was scheduled for `scheduled` and ends at `now`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -343,7 +347,7 @@ impl Series {
             if let (Instants::Every(millis), Some(first)) = (&instants, next)
                 && first <= now
             {
-                // An instant after the end of the series is none of its instants, so it is not left out.
+                // Instants after the end do not belong to the series, so they do not count as left out.
                 let last = self.end.map_or(now, |end| end.min(now));
                 let ahead = (last - first).as_millis() / u128::from(*millis) + 1;
                 skipped = u64::try_from(ahead).unwrap_or(u64::MAX).min(MOST_COUNTED);

@@ -1,11 +1,11 @@
-//! Policies for deliveries that fail or are late.
+//! Says how deliveries that fail or are late are treated.
 
 use crate::id::TimerId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 pub use tourbillon_words::Guarantee;
 
-/// The policy of one timer.
+/// Says how the failures and the lateness of one timer are treated.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,23 +19,23 @@ pub use tourbillon_words::Guarantee;
 pub struct Policy {
     /// The number of failures after which the timer is dead. 10 by default; 0 counts as 1.
     pub attempts: u32,
-    /// The number of deliveries after which the timer is dead although none has failed: each of them took its process
-    /// with it, or outlived its lease. 20 by default; 0 counts as 1.
+    /// The number of deliveries after which the timer is dead even without a reported failure. It counts for deliveries
+    /// whose processes died or whose leases ran out. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The age, from the scheduled moment on, after which no further delivery is planned: a timer that fails, is
-    /// snoozed or outlives its lease is dead if its next delivery would be due later. It may still begin late, after a
-    /// downtime for example; [`misfire`](Self::misfire) decides about that. None by default.
+    /// The age, from the scheduled moment on, after which no further delivery is planned. If a timer fails, is snoozed
+    /// or outlives its lease, and its next delivery would be due later, it is dead. A delivery may still begin late,
+    /// after a downtime for example: [`misfire`](Self::misfire) decides about that. None by default.
     pub max_age: Option<Duration>,
     /// The pause after a failure.
     pub backoff: Backoff,
     /// The time that a handler has. 30 s by default.
     pub timeout: Duration,
-    /// The treatment of a delivery that is late, after a downtime for example.
+    /// Decides about a delivery that is late, after a downtime for example.
     pub misfire: Misfire,
-    /// The width of the window, from the due moment on, in which the timer becomes due: its place in the window follows
-    /// from its id. Zero by default.
+    /// The width of the window, from the scheduled moment on, in which the timer becomes due. Its place in the window
+    /// follows from its id. Zero by default.
     pub jitter: Duration,
-    /// How often a delivery may happen.
+    /// Whether the timer is delivered at least once or at most once.
     pub guarantee: Guarantee,
 }
 
@@ -55,7 +55,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The time by which the timer with this id becomes due after its scheduled moment: less than
+    /// Returns the time by which the timer with this id becomes due after its scheduled moment. It is less than
     /// [`jitter`](Self::jitter), and the same whenever it is computed.
     ///
     /// ```
@@ -74,7 +74,7 @@ impl Policy {
     }
 }
 
-/// The pause after a failure.
+/// Says how long the pauses after failures are.
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,8 +109,8 @@ pub enum Backoff {
 const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
 impl Backoff {
-    /// The pause after the timer's failure number `failures`, counted from 1. The same for the same timer and number:
-    /// the random part follows from both.
+    /// Returns the pause after the timer's failure number `failures`, counted from 1. It is always the same for the
+    /// same timer and number, since its random part follows from both.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,7 +143,8 @@ impl Backoff {
     }
 }
 
-/// A number from 0 to below 1 that follows from a timer and a number, spread as if at random (splitmix64).
+/// Returns a number from 0 to below 1 that follows from a timer and a number, and is spread as if at random
+/// (splitmix64).
 fn fraction(timer: TimerId, number: u32) -> f64 {
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
@@ -159,7 +160,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
     fraction
 }
 
-/// The treatment of a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
+/// Decides about a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,17 +1,16 @@
-//! The bytes of a stored timer.
+//! Writes a timer as bytes for a store, and reads it back.
 //!
 //! ```text
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
 //! ```
-//! The id is the record's key and not in the record. The checksum is a CRC-32 of the id and of all bytes before it, so
-//! a record that is damaged, or that stands under another timer's id, is noticed whenever it is read. The namespace
-//! stands in front, so that a record of which the rest cannot be read is still counted where it belongs. The moments of
-//! the creation and of the schedule are stored as their distances from the due moment, which are short numbers. A timer
-//! that waits for its first delivery and has neither labels nor anything else out of the ordinary has one byte for all
-//! of that.
+//! The id is the key of the record and not in it. The checksum is a CRC-32 of the id and of all bytes before it. So
+//! each read notices a record that is damaged, or that is stored under another timer's id. The namespace is at the
+//! front: a record that is damaged further on is still counted in its namespace. The moments of the creation and of the
+//! schedule are stored as distances from the due moment, which are short numbers. A timer that waits for its first
+//! delivery and has no labels or other unusual fields needs a single byte for all these fields.
 //!
-//! A record of another version is not read: it is set aside with its bytes. So processes that share a store must write
-//! the same version, which the layout of such a store says.
+//! A record of another version is not read. It is set aside with its bytes. So processes that share a store must write
+//! the same version, and the name of such a store's layout contains the version.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -22,25 +21,25 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// Any change of the bytes asks for another version, and that for another layout of each store: a test of a store that
-/// several processes share fails otherwise.
+/// The version of a record's bytes. Any change of the bytes needs another version, and then each store needs another
+/// layout. A test of a store that several processes share fails otherwise.
 pub(crate) const VERSION: u8 = 3;
 
-/// The length of the checksum.
+/// The number of bytes of the checksum.
 const CHECKSUM: usize = 4;
 
-/// The fields after the namespace.
+/// The fields of a record after the namespace.
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     key: Option<Cow<'a, str>>,
     kind: Cow<'a, str>,
     payload: Cow<'a, Payload>,
     due: UtcMillis,
-    /// Milliseconds from the creation to the due moment.
+    /// The number of milliseconds from the creation to the due moment.
     created_before: i64,
-    /// Milliseconds from the scheduled moment to the due one.
+    /// The number of milliseconds from the scheduled moment to the due moment.
     scheduled_before: i64,
-    /// `None` if all of these fields are as by default.
+    /// The other fields; `None` if all of them have their defaults.
     others: Option<Others<'a>>,
 }
 
@@ -75,26 +74,26 @@ impl Default for Others<'_> {
     }
 }
 
-/// The milliseconds from `from` to `to`, negative if `to` is earlier. They fit: moments end in the year 9999, far below
-/// 2^63.
+/// Returns the number of milliseconds from `from` to `to`, negative if `to` is earlier. It fits, since moments end in
+/// the year 9999, far below 2^63.
 fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
 
-/// The moment at a distance before another, if there is one.
+/// Returns the moment that is `distance` milliseconds before another moment, if there is such a moment.
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
-/// A record that cannot be read.
+/// The reason why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// Another version has written it.
+    /// The record was written in this other version.
     Version(u8),
-    /// Its checksum is not that of its id and bytes.
+    /// The checksum does not match the id and the bytes.
     Checksum,
-    /// Its bytes are those that were written, and do not make a timer.
+    /// The bytes are undamaged, but do not make a timer.
     Form,
 }
 
@@ -110,7 +109,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The checksum of a record under an id.
+/// Computes the checksum of an id and of the bytes before the checksum.
 fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());
@@ -118,7 +117,7 @@ fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     hasher.finalize().to_le_bytes()
 }
 
-/// The record of a timer.
+/// Writes a timer as a record.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let others = Others {
         labels: Cow::Borrowed(&timer.labels),
@@ -151,7 +150,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     record
 }
 
-/// The timer of a record.
+/// Reads the timer from a record.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     let version = *record.first().ok_or(Unreadable::Form)?;
     if version != VERSION {
@@ -189,12 +188,12 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     })
 }
 
-/// The namespace of a record, which may be unreadable otherwise.
+/// Returns the namespace of a record, even if the rest cannot be read.
 pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// The namespace and the key that a record seems to have, for a person who looks for a timer that was damaged.
+/// Returns the namespace and the key that a damaged record seems to have, for a person who looks for the timer.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
     // The key is the first field.
@@ -202,7 +201,7 @@ pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     Some((namespace, key.map(str::to_owned)))
 }
 
-/// The namespace and the other fields.
+/// Splits a record into the namespace and the bytes of the other fields.
 fn split(record: &[u8]) -> Option<(&str, &[u8])> {
     let (_version, rest) = record.split_first()?;
     let (length, rest) = rest.split_first()?;

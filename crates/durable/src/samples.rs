@@ -1,4 +1,4 @@
-//! For tests: timers of every kind, and bytes that stay as they are in a file.
+//! Provides timers of every kind for tests, and compares bytes with those in a file.
 
 use crate::phase::{Death, DeathReason, Lease, State, Token, Withdrawal};
 use crate::plan::{MissedInstants, Plan, Series};
@@ -21,7 +21,7 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// All states. A new state does not compile without a line here.
+/// Returns a timer's state of every kind. A new state does not compile without a line here.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -104,7 +104,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// A timer of every kind, with its name.
+/// Returns timers that together have every form of every field, each with a name.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),
@@ -134,13 +134,13 @@ pub(crate) fn timers() -> Vec<(String, Timer)> {
     timers
 }
 
-/// The first word of a value's text, which is the name of its variant.
+/// Returns the first word of a value's debug text, which is the name of its variant.
 pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Fails unless these are the lines of the file below `src`, each with a name and bytes.
+/// Fails unless the file below `src` has exactly these rows, each with a name and bytes.
 #[track_caller]
 pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
     let mut lines = String::new();

@@ -1,4 +1,4 @@
-//! A timer as the caller describes it.
+//! Describes a timer to be stored, and checks the description.
 
 use crate::plan::{MissedInstants, Plan, PlanError, Series};
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tourbillon_words::UtcMillis;
 
-/// A kind of work: the type of a timer's payload, under a name that stays the same as long as timers of the kind are
-/// stored. The payload is stored as JSON: a type that reads its older forms, by `#[serde(default)]` for example, reads
-/// timers that an older version of the program has stored.
+/// A kind of work: the type of a timer's payload, under a name. The name must stay the same as long as timers of the
+/// kind are stored. The payload is stored as JSON. If the type can read its older forms, by `#[serde(default)]` for
+/// example, it reads timers that an older version of the program has stored.
 ///
 /// ```
 /// use tourbillon_durable::Kind;
@@ -35,16 +35,16 @@ pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
 }
 
-/// The moment for which a timer is made.
+/// Says when a timer is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The time from the moment at which the store accepts the timer, by the store's clock.
+    /// This time after the store accepts the timer, by the store's clock.
     After(Duration),
-    /// A moment. If the moment has passed, the timer is due at once.
+    /// At this moment. If the moment has passed, the timer is due at once.
     At(UtcMillis),
 }
 
-/// A timer to be stored.
+/// Describes a timer to be stored.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,7 +67,8 @@ pub enum Due {
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
     pub(crate) payload: P,
-    /// `None`: a series begins at the first instant of its plan, any other timer at once.
+    /// When the timer is due. With `None` a series begins at the first instant of its plan, and any other timer is due
+    /// at once.
     pub(crate) due: Option<Due>,
     pub(crate) id: Option<TimerId>,
     pub(crate) namespace: Box<str>,
@@ -81,7 +82,7 @@ pub struct Spec<P> {
 }
 
 impl<P> Spec<P> {
-    /// A timer with this payload, due at once. A series is due at the first instant of its plan
+    /// Describes a timer with this payload, due at once. A series is due at the first instant of its plan
     /// ([`repeat`](Self::repeat)).
     pub fn new(payload: P) -> Self {
         Self {
@@ -229,7 +230,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets the treatment of a late delivery.
+    /// Sets whether a late delivery is made or skipped.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self
@@ -257,10 +258,10 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Makes a series of the timer, which is its first occurrence. It is due at the first instant of the plan after its
-    /// acceptance, by the store's clock; for a fixed period, one period after it. [`after`](Self::after) and
-    /// [`at`](Self::at) choose another moment for the first occurrence, which need not be an instant of the plan. Every
-    /// further occurrence follows from the plan.
+    /// Makes the timer the first occurrence of a series. It is due at the first instant of the plan after its
+    /// acceptance, by the store's clock; for a fixed period, one period after the acceptance. [`after`](Self::after)
+    /// and [`at`](Self::at) choose another moment for the first occurrence, which need not be an instant of the plan.
+    /// Every further occurrence follows from the plan.
     ///
     /// # Errors
     ///
@@ -287,8 +288,8 @@ impl<P> Spec<P> {
         Self { plan: Some((plan, missed, None)), ..self }
     }
 
-    /// As [`repeat`](Self::repeat), with no occurrence after `end`. A first occurrence whose moment was chosen is not
-    /// compared with the end.
+    /// Does as [`repeat`](Self::repeat), with no occurrence after `end`. A first occurrence whose moment the caller
+    /// chose is not compared with the end.
     ///
     /// ```
     /// use tourbillon_durable::plan::{MissedInstants, Plan};
@@ -317,13 +318,13 @@ impl<P> Spec<P> {
         Self { trace: Some(trace.into()), ..self }
     }
 
-    /// Sets the failures that the accepted timer survives.
+    /// Sets the durability that the timer must have before its creation is acknowledged.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 }
 
-/// The limits of a timer's parts.
+/// Limits the sizes of a timer's parts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -343,7 +344,7 @@ impl<P> Spec<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The greatest payload, in bytes. 64 KiB by default.
+    /// The greatest length of a payload, in bytes. 64 KiB by default.
     pub payload: usize,
     /// The longest time from acceptance to the due moment. A hundred years by default.
     pub delay: Duration,
@@ -363,7 +364,7 @@ const MOST_LABELS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Another timer has the key.
+    /// Another timer has the key: this timer.
     KeyExists(TimerId),
     /// The payload has this number of bytes, which is more than the limit.
     PayloadTooLong(usize),
@@ -438,8 +439,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// The timer of this description, of `kind` with the payload in bytes, accepted at `now`. `fresh` returns the id of
-    /// a timer with this namespace and key, unless the description has one.
+    /// Makes the timer of this description, of `kind` with the payload in bytes, accepted at `now`. Unless the
+    /// description has an id, `fresh` makes an id for this namespace and key.
     pub(crate) fn to_timer(
         &self,
         kind: &str,
@@ -478,8 +479,8 @@ impl<P> Spec<P> {
             }
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
-        // A timer that is made late is due now: it is neither late by the store's fault nor before those that wait
-        // longer.
+        // A timer whose moment has passed is due now. So it does not count as late, and does not come before timers
+        // that have waited longer.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),

@@ -1,4 +1,4 @@
-//! The states of a durable timer and all transitions between them: no store, no clock, no threads.
+//! Defines the states of a durable timer and all transitions between them. It uses no store, no clock and no threads.
 //!
 //! A store reads a timer, calls [`step`], and writes the result, in one transaction. [`TRANSITIONS`] lists the
 //! transitions as data; the tests compare the function with the list, both ways.
@@ -17,10 +17,11 @@
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Of the holders of a timer, only the holder whose token the lease has changes the timer's state.
+//! D2. Of all holders that a timer has had, only the holder whose token is in the present lease can change the timer's
+//! state.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
-//! D4. A failure is counted when a handler reports it, a delivery when it begins. A holder that gives its lease back
-//!     before the handler began uncounts the delivery.
+//! D4. A failure is counted when a handler reports it. A delivery is counted when it begins. If a holder gives its
+//!     lease back before the handler began, the delivery is not counted after all.
 //! D5. A timer ends in exactly one way: done, dead, or withdrawn.
 
 pub use crate::phase::{Death, DeathReason, Lease, Phase, State, Token, Withdrawal};
@@ -30,25 +31,25 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// No lease is longer.
+/// The longest lease. A lease that ends later was made by a clock that was ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
-/// A cause of a transition.
+/// An event that may change a timer's state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A claimant wants to deliver the timer.
     Claim {
-        /// The claim.
+        /// The token of the claim.
         token: Token,
-        /// The end of the lease.
+        /// The moment at which the lease ends.
         until: UtcMillis,
     },
     /// The holder goes on delivering.
     Renew {
-        /// The holder's claim.
+        /// The token of the holder's claim.
         token: Token,
-        /// The new end of the lease. An earlier end is ignored, unless the lease has a day more: then it is of a clock
-        /// that was ahead.
+        /// The new end of the lease. An end before the present end is ignored. If the present end is more than a day
+        /// later, a clock that was ahead has set it, and the new end counts.
         until: UtcMillis,
     },
     /// The delivery succeeded.
@@ -61,13 +62,13 @@ pub enum Event {
     Snooze(Token, UtcMillis),
     /// The holder gives its lease back: the handler has not begun, or will not go on.
     Release(Token),
-    /// The lease's end has come, or its holder is gone.
+    /// The lease is over, or its holder is gone.
     Expire,
     /// The user withdraws the timer.
     Withdraw(Withdrawal),
-    /// The timer is put aside. A holder that puts its timer aside gives its lease back.
+    /// The timer is parked for this reason. A holder that parks its timer gives its lease back, and gives the token.
     Park(Box<str>, Option<Token>),
-    /// The timer is put back.
+    /// The timer is not parked any more.
     Unpark,
     /// The user moves the due moment. An occurrence of a series keeps the instant for which it is scheduled.
     Move(UtcMillis),
@@ -75,10 +76,10 @@ pub enum Event {
     Replay,
 }
 
-/// A failure as the handler reports it.
+/// A failed delivery, as the handler reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The error.
+    /// The text of the error.
     pub error: Box<str>,
     /// The pause until the next delivery, in place of the policy's.
     pub retry_after: Option<Duration>,
@@ -86,13 +87,13 @@ pub struct Failure {
     pub is_final: bool,
 }
 
-/// The result of a transition.
+/// Says whether a timer stays stored after a transition.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {
-    /// The timer that is stored now.
+    /// The timer is stored in this new state.
     Stays(Timer),
-    /// The timer is not to be stored any more.
+    /// The timer is removed.
     Ends(End),
 }
 
@@ -115,11 +116,11 @@ pub enum Refusal {
     State(Phase),
     /// The timer is not due yet (D1).
     NotDue,
-    /// The lease is another holder's by now (D2).
+    /// The token is not that of the present lease: the lease was lost or has ended (D2).
     Stale,
 }
 
-/// Whether the event may have this token at all.
+/// Returns the timer's lease. Fails unless the token is that of the lease.
 fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     match timer.state {
         State::Leased(lease) if lease.token == token => Ok(lease),
@@ -127,7 +128,7 @@ fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     }
 }
 
-/// The timer in another state.
+/// Returns the timer in another state.
 fn with(timer: &Timer, state: State) -> Timer {
     Timer { state, ..timer.clone() }
 }
@@ -136,12 +137,12 @@ fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
     with(timer, State::Dead(Death { reason, at }))
 }
 
-/// Whether a delivery at `due` would be too old for the timer's policy.
+/// Returns whether a delivery at `due` would be later than the timer's policy permits.
 fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
     timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
 }
 
-/// The result of an event.
+/// Computes the effect of an event on a timer at `now`.
 ///
 /// # Errors
 ///
@@ -266,7 +267,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
     }))
 }
 
-/// The end of a timer that was withdrawn while it was leased.
+/// Returns the end of a timer that was withdrawn while it was leased; `None` if it was not withdrawn.
 fn withdrawn(lease: Lease) -> Option<End> {
     lease.withdrawn.map(End::Withdrawn)
 }
@@ -288,7 +289,7 @@ fn fail(timer: &Timer, failure: Failure, now: UtcMillis) -> Timer {
     }
 }
 
-/// The kind of an event.
+/// The kind of an [`Event`], without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// See [`Event::Claim`].
@@ -320,7 +321,7 @@ pub enum EventKind {
 }
 
 impl Event {
-    /// The kind of the event.
+    /// Returns the kind of the event.
     ///
     /// ```
     /// use tourbillon_durable::state::{Event, EventKind, TRANSITIONS};
@@ -349,7 +350,7 @@ impl Event {
     }
 }
 
-/// All transitions: from a phase, by a kind of event, to these phases. Any other event is refused.
+/// All transitions: the phase before, the kind of event, and the phases that can follow. All other events are refused.
 pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
     use EventKind::{
         Ack, Claim, Expire, Fail, Move, Park, Release, Renew, Replay, Skip, Snooze, Unpark, Withdraw,

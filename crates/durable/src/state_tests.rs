@@ -1,4 +1,5 @@
-//! The function against the list, for every combination of its inputs; and the fields that each transition may change.
+//! Compares the function with the list of transitions, for every combination of inputs, and checks which fields each
+//! transition may change.
 
 use super::*;
 use crate::policy::Policy;
@@ -38,7 +39,7 @@ fn states() -> Vec<State> {
     ]
 }
 
-/// Timers in every state, with every property on which a transition depends.
+/// Returns timers in every state, with every property on which a transition depends.
 fn timers() -> Vec<Timer> {
     let mut timers = Vec::new();
     for state in states() {
@@ -95,7 +96,7 @@ fn phase_of(next: &Next) -> Phase {
     }
 }
 
-/// Every transition of the function is in the list, every transition of the list happens, and nothing else.
+/// Checks that the function makes the transitions of the list and no others.
 #[test]
 fn the_list_is_the_function() {
     let mut seen: BTreeMap<(Phase, EventKind), BTreeSet<Phase>> = BTreeMap::new();
@@ -113,7 +114,7 @@ fn the_list_is_the_function() {
     assert_eq!(seen, listed);
 }
 
-/// D1, D2, D3, and the fields that no transition changes.
+/// Checks D1, D2, D3, and the fields that no transition changes.
 #[test]
 fn the_invariants_hold_for_every_event() {
     for before in timers() {

@@ -1,4 +1,5 @@
-//! The work that an executor gets: a handler, its panics caught, and its future dropped once its delivery is over.
+//! Wraps a handler as work for an executor. A panic of the handler is caught, and its future is dropped once its
+//! delivery is over.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::Work;
@@ -10,21 +11,22 @@ use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The part of a runtime that learns of answers and ends.
+/// The calls by which a handler's work tells the runtime of its progress.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Whether a handler may be called: its lease must not have ended. If the process was stopped for long, by SIGSTOP
-    /// for example, the lease has ended, and another holder may have the timer. The timer is given back then.
+    /// Returns whether a handler may be called: its lease must not have ended. If the process was stopped for long, by
+    /// SIGSTOP for example, the lease has ended, and another holder may have the timer. Then the timer is given back.
     fn may_begin(&self, number: u64) -> bool;
 
     /// Notes the answer of a handler.
     fn answered(&self, number: u64, verdict: Verdict);
 
-    /// Notes that a handler has returned, or that its future was dropped. A timer whose handler was not called is given
-    /// back: after a while, since an executor that drops work once is likely to do so again.
+    /// Notes that a handler has returned, or that its future was dropped. If the work was dropped before an answer, the
+    /// timer is given back after a pause, since such an executor is likely to drop work again. A timer that is
+    /// delivered at most once is given back only if its handler was not called.
     fn returned(&self, number: u64, has_begun: bool);
 }
 
-/// The future of one delivery.
+/// The future of one delivery, as the executor runs it.
 struct Supervised {
     supervisor: Arc<dyn Supervisor>,
     number: u64,
@@ -38,7 +40,7 @@ enum Step {
     Ended,
 }
 
-/// A delivery and its handler.
+/// The parts from which the work of a delivery is made.
 pub(crate) struct Assignment {
     pub(crate) supervisor: Arc<dyn Supervisor>,
     pub(crate) number: u64,
@@ -48,7 +50,7 @@ pub(crate) struct Assignment {
     pub(crate) settlement: Arc<Settlement>,
 }
 
-/// The work of a delivery, for an executor.
+/// Makes the work of a delivery, for an executor.
 pub(crate) fn supervise(assignment: Assignment) -> Work {
     let Assignment { supervisor, number, handler, payload, delivery, settlement } = assignment;
     Box::pin(Supervised { supervisor, number, settlement, step: Step::Ready(handler, payload, delivery) })
@@ -97,7 +99,7 @@ impl Supervised {
     }
 }
 
-/// An executor that drops the work gives the timer back.
+/// Tells the runtime that the work has ended. If an executor drops the work early, the timer is given back.
 impl Drop for Supervised {
     fn drop(&mut self) {
         let has_begun = !matches!(self.step, Step::Ready(..));

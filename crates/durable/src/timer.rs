@@ -1,4 +1,4 @@
-//! A durable timer as it is stored, and the names by which it is found.
+//! Defines a durable timer as it is stored, and the names by which it is found.
 
 pub use crate::id::TimerId;
 
@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The way to find a timer.
+/// Names a timer by its id or its key.
 ///
 /// ```
 /// use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -43,14 +43,14 @@ impl From<TimerId> for Address {
     }
 }
 
-/// A key in the namespace without a name.
+/// Addresses the timer with this key in the namespace whose name is empty.
 impl From<&str> for Address {
     fn from(key: &str) -> Self {
         Self::Key(KeyOf { namespace: "".into(), key: key.into() })
     }
 }
 
-/// The bytes that a handler gets. In a backup they are text after base 64.
+/// The bytes that a handler gets. A backup contains them in base 64.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Payload(pub Box<[u8]>);
 
@@ -98,7 +98,7 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The id, which each delivery carries.
+    /// The timer's id, which each delivery carries.
     pub id: TimerId,
     /// The namespace of the key and of the labels.
     pub namespace: Box<str>,
@@ -116,7 +116,7 @@ pub struct Timer {
     pub series: Option<Series>,
     /// The moment at which the timer was accepted, by the store's clock.
     pub created: UtcMillis,
-    /// The moment for which the timer was made. Deliveries after a failure are due later, but for the same moment.
+    /// The moment for which the timer was made. It stays when a delivery after a failure is due later.
     pub scheduled: UtcMillis,
     /// The moment from which the timer may be delivered.
     pub due: UtcMillis,
@@ -126,7 +126,7 @@ pub struct Timer {
     pub failures: u32,
     /// The error of the last delivery that failed.
     pub last_error: Option<Box<str>>,
-    /// The state.
+    /// The state of the timer, with the data of that state.
     pub state: State,
     /// The caller's trace context, as in the header `traceparent`.
     pub trace: Option<Box<str>>,
@@ -136,7 +136,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// The pause of its policy after its next failure.
+    /// Returns the pause after the timer's next failure, by its policy.
     ///
     /// ```
     /// use std::time::Duration;
@@ -154,7 +154,7 @@ impl Timer {
         self.policy.backoff.pause(self.id, self.failures.saturating_add(1))
     }
 
-    /// A pending timer that is due at this moment: without namespace, key, payload and labels, under the default
+    /// Makes a pending timer that is due at this moment: without namespace, key, payload and labels, under the default
     /// policy.
     ///
     /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec). This is for stores and their
@@ -191,8 +191,8 @@ impl Timer {
         }
     }
 
-    /// Whether the timer has its key to itself. A timer that is dead, or that was withdrawn while a delivery of it goes
-    /// on, has left its key to others.
+    /// Returns whether the timer owns its key. Other timers may have the key of a timer that is dead, or that was
+    /// withdrawn during its delivery.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -209,13 +209,13 @@ impl Timer {
         !matches!(self.state, State::Dead(_) | State::Leased(Lease { withdrawn: Some(_), .. }))
     }
 
-    /// Whether the timer is parked for this reason.
+    /// Returns whether the timer is parked for this reason.
     #[must_use]
     pub fn is_parked_for(&self, reason: &str) -> bool {
         matches!(&self.state, State::Parked(other) if **other == *reason)
     }
 
-    /// The key in its namespace.
+    /// Returns the timer's key with its namespace; `None` if it has no key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

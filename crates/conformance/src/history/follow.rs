@@ -1,4 +1,4 @@
-//! The checker: makes steps, and compares their answers with the model.
+//! Makes steps, and compares their answers with the checker's model.
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};
@@ -140,7 +140,7 @@ impl Player {
         }
     }
 
-    /// An operation with a lost answer was repeated. Its effect is that of one operation.
+    /// Checks an operation that was repeated after its answer was lost: the effect must be that of a single operation.
     #[track_caller]
     fn follow_lost(&mut self, op: &Op, outcome: &Outcome, ids: &BTreeSet<TimerId>) {
         let seen = &mut self.seen;
@@ -197,7 +197,7 @@ impl Player {
         seen.withdrawn.extend(withdrawn);
     }
 
-    /// The timers that a claim must return, in order.
+    /// Returns the timers that a claim must return, in order.
     fn due(&self, limit: Limit) -> Vec<TimerId> {
         let now = self.now();
         let mut due: Vec<&Timer> = self
@@ -288,13 +288,13 @@ impl Player {
         assert!(recovered.0.iter().eq(at_least), "a recovery returns what the claim returned");
     }
 
-    /// The series of timers.
+    /// Returns the series of those timers for which `is_meant` holds.
     fn occurrences_of(&self, is_meant: impl Fn(&Timer) -> bool) -> BTreeSet<TimerId> {
         let meant = self.seen.stored.values().filter(|timer| is_meant(timer));
         meant.filter_map(|timer| timer.series.as_ref()).map(|series| series.id).collect()
     }
 
-    /// New timers are occurrences of these series.
+    /// Checks that all new timers are occurrences of these series.
     #[track_caller]
     fn appeared(&self, stored: &BTreeMap<TimerId, Timer>, series: &BTreeSet<TimerId>) {
         for timer in stored.values().filter(|timer| !self.seen.stored.contains_key(&timer.id)) {
@@ -358,7 +358,7 @@ impl Player {
         self.seen.stored = stored;
     }
 
-    /// Everything comes to its end.
+    /// Ends the life: delivers all timers until none is left but the dead.
     #[track_caller]
     pub(super) fn end(&mut self) {
         if let Some(faulty) = &self.faulty {

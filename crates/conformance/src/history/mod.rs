@@ -1,9 +1,9 @@
-//! Random lives of stores, with a checker that follows them.
+//! Gives stores random operations, with a checker that follows their effect.
 //!
 //! The checker knows which timers are stored: a timer appears or disappears only by an outcome that says so. It knows
 //! which timers a claim must return, and in which order. A timer that was withdrawn or acknowledged is not claimed
-//! again, none is claimed early, and an instant of a series has one id. At the end of a life everything is
-//! delivered, dead or withdrawn.
+//! again, none is claimed early, and an instant of a series has one id. At the end of a life, a run of random
+//! operations, everything is delivered, dead or withdrawn.
 
 mod follow;
 mod names;
@@ -22,7 +22,7 @@ use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{Answer, Filter, Limit, Op, PAUSED, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length and the hardships of a random life.
+/// The length of a random life, and the faults that occur in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The number of steps. A step is a batch of operations, a claim, a reap, a renewal or a move of the clock.
@@ -37,11 +37,11 @@ impl Default for Life {
     }
 }
 
-/// How often each operation had each outcome, by their names.
+/// The number of times that each operation had each outcome, by their names.
 pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Gives a store one random life for each seed, and follows it with a checker. Returns how often each operation had
-/// each outcome.
+/// Gives a store a random life for each seed, and follows it with a checker. Returns how often each operation had each
+/// outcome.
 ///
 /// # Panics
 ///
@@ -73,13 +73,13 @@ pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Li
     }
 }
 
-/// One life.
+/// The state of one random life: the stores, the caller's knowledge, and the checker's.
 struct Player {
     seed: u64,
     step: u32,
     rng: fastrand::Rng,
     clock: ManualClock,
-    /// The stores; the first is around [`raw`](Self::raw).
+    /// The stores that get the operations. With faults, the first is a store that fails in front of [`raw`](Self::raw).
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
     /// The first store, without faults.
@@ -88,23 +88,23 @@ struct Player {
     ids: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
-    /// Creations whose answers were lost, and which the caller repeats later.
+    /// Creations whose answers were lost. The caller repeats them later.
     unsure: Vec<Op>,
     seen: Seen,
     tally: Tally,
 }
 
-/// All that the checker remembers.
+/// The checker's memory: the timers that must be stored, and those that must not be delivered any more.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
-    /// Timers of which no delivery may begin.
+    /// Timers that were withdrawn: no delivery of them may begin.
     withdrawn: BTreeSet<TimerId>,
     /// Timers of which a delivery was acknowledged.
     done: BTreeSet<TimerId>,
 }
 
-/// Prints the seed of a life that fails.
+/// Prints the seed and the step of a life that fails.
 impl Drop for Player {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -147,7 +147,8 @@ impl Player {
         UtcMillis::from_nanos(self.clock.now().as_nanos())
     }
 
-    /// All stores' answer, and whether an earlier answer to the same question was lost.
+    /// Asks all stores the same question, and compares their answers. Returns the answer, and whether an earlier answer
+    /// to the question was lost.
     #[track_caller]
     fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
         let mut answer: Option<T> = None;
@@ -177,7 +178,8 @@ impl Player {
                 0..55 => {
                     let most = if self.faulty.is_some() { 1 } else { 4 };
                     let mut ops: Vec<Op> = (0..self.rng.u32(1..=most)).map(|_| self.op()).collect();
-                    // The outcome does not name the timers, so the checker wants nothing else to happen with them.
+                    // The outcome of a cancel by label does not name the timers. So the checker wants no other
+                    // operation in the same batch.
                     let is_bulk = |op: &Op| matches!(op, Op::CancelLabelled { .. });
                     if let Some(bulk) = ops.iter().position(is_bulk) {
                         ops = vec![ops.swap_remove(bulk)];
@@ -220,7 +222,7 @@ impl Player {
         self.compare();
     }
 
-    /// All that is visible of the stores.
+    /// Audits all stores, and compares all that is visible of them.
     #[track_caller]
     fn compare(&self) {
         for store in self.stores.iter().skip(1).chain([&self.raw]) {
@@ -259,7 +261,7 @@ impl Player {
     }
 }
 
-/// The ids of all pages of a list, in order of the ids: not every list has a given order.
+/// Returns the ids of all pages of a list, sorted by id: the order of some lists differs from store to store.
 fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! The names of operations and outcomes in a tally.
+//! Names operations and outcomes for a tally.
 
 use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};

@@ -1,4 +1,4 @@
-//! Random operations.
+//! Makes random operations.
 
 use super::{Player, REASONS};
 use crate::bench::timer;

@@ -1,26 +1,26 @@
-//! The engine's timers for a runtime: the alarm at the next due moment, the renewal of leases, the timeouts of
+//! Sets the engine's timers of a runtime: the alarm at the next due moment, the renewal of leases, and the timeouts of
 //! handlers.
 //!
-//! The engine counts by a clock that does not step, and the store by the time of day. So the alarm is armed with the
-//! time that is left, and the store announces each step of its clock, after which the loop looks and arms the alarm
-//! anew. The alarm is a hint: the store decides which timers are due.
+//! The engine's clock does not step, and the store counts by the time of day. So the alarm is armed with the time that
+//! is left. The store announces each step of its clock, after which the loop claims and arms the alarm anew. The alarm
+//! is a hint: the store decides which timers are due.
 
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Timestamp};
 
-/// The request of an engine's timer.
+/// Tells the runtime which of the engine's timers has fired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// To look for timers that are due.
+    /// Timers may be due.
     Look,
-    /// To renew leases.
+    /// Leases must be renewed.
     Renew,
-    /// To settle the delivery of this number.
+    /// The time of the delivery with this number is over.
     Timeout(u64),
 }
 
-/// The engine's timers of one runtime.
+/// The engine of one runtime, with the timers for its alarms.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     look: Timer<Signal>,
@@ -28,7 +28,7 @@ pub(crate) struct Alarms {
     engine: Engine<Signal>,
 }
 
-/// A clock that is shared.
+/// Passes the calls of a clock on to a shared clock.
 struct SharedClock(Arc<dyn Clock>);
 
 impl Clock for SharedClock {
@@ -67,17 +67,17 @@ impl Alarms {
 
     // In this type an arming fails only if the process is the child of a fork, where nothing fires.
 
-    /// Asks for a look after this time, in place of an earlier request.
+    /// Sets the alarm for the next due moment, in place of an earlier setting.
     pub(crate) fn look_in(&self, rest: Duration) {
         let _armed = self.look.arm(rest);
     }
 
-    /// Asks for a renewal after this time.
+    /// Sets the alarm for the next renewal.
     pub(crate) fn renew_in(&self, rest: Duration) {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Asks for the end of a delivery after this time.
+    /// Sets the timeout of a delivery. Returns its id, by which it can be cancelled.
     pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
         self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
     }

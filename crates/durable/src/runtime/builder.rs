@@ -1,4 +1,4 @@
-//! The settings of a runtime, and its start.
+//! Collects the settings of a runtime, and starts it.
 
 use super::alarm::Alarms;
 use super::delivery_loop::DeliveryLoop;
@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::thread;
 use tourbillon::{Clock, SystemClock};
 
-/// The settings of a runtime, with defaults. Made by [`Durable::builder`].
+/// The settings of a runtime, with defaults. [`Durable::builder`] makes them.
 #[must_use = "a builder starts nothing by itself"]
 pub struct Builder {
     store: Arc<dyn TimerStore>,
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
-    /// The clock beside which a step of the store's clock shows.
+    /// The clock with which the store's clock is compared, to notice steps.
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
@@ -65,12 +65,12 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 impl Durable {
-    /// The settings of a runtime on this store.
+    /// Returns the settings of a runtime on this store, with defaults.
     pub fn builder(store: impl TimerStore) -> Builder {
         Self::builder_on(Arc::new(store))
     }
 
-    /// The settings of a runtime on a store that is shared.
+    /// Returns the settings of a runtime on a shared store, with defaults.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Durable {
 }
 
 impl Builder {
-    /// The settings of a runtime on this store.
+    /// Makes the settings with their defaults.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
         Self {
             store,
@@ -232,20 +232,20 @@ impl Builder {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Has the namespaces share the handlers: a namespace with many timers due at once holds up no other. A namespace
-    /// alone has three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters of the
-    /// rest, and so on. Beyond its share a namespace's timers wait in the store, and timers of other namespaces are
-    /// claimed before them, even if they are due later. Each namespace has the [`catch_up_rate`](Self::catch_up_rate)
-    /// for itself. The stores of this project have claims in turn; a store without them delivers by the due moments
-    /// alone, as without this setting.
+    /// Makes the namespaces share the handlers: a namespace with many due timers does not hold up the others. A
+    /// namespace alone gets three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters
+    /// of the rest, and so on. A namespace that has its share leaves its further timers in the store, and timers of
+    /// other namespaces are claimed before them, even if they are due later. Each namespace has the
+    /// [`catch_up_rate`](Self::catch_up_rate) for itself. The stores of this project can claim in this way. Another
+    /// store may ignore the setting, and deliver by the due moments alone.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
     /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
-    /// run. If the process dies, another process delivers its timers after that time at most. If the store is open in a
-    /// single process at a time, the next process that opens it delivers them at once.
+    /// run. If the process dies, another process delivers its timers after at most this time. If only one process has
+    /// the store open at a time, the next process that opens it delivers them at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -257,18 +257,18 @@ impl Builder {
         self
     }
 
-    /// Sets the rate, in deliveries a second, at which timers are delivered that are late by more than 5 s: after a
-    /// downtime they may be millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the
-    /// rate of each namespace.
+    /// Sets the rate, in deliveries a second, for timers that are late by more than 5 s: after a downtime there may be
+    /// millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the rate of each
+    /// namespace.
     pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
         self.settings.catch_up_rate = rate;
         self
     }
 
-    /// Sets the failures that the end of a delivery survives before the handler's place is given to the next delivery.
-    /// [`Durability::Volatile`] by default: a process that dies within some 20 ms after an end delivers the timer
-    /// again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store in parts
-    /// ([`TimerStore::parts`]) other timers are delivered while an end waits.
+    /// Sets the durability that the end of a delivery must have before the handler's place is given to the next
+    /// delivery. [`Durability::Volatile`] by default: if the process dies within some 20 ms after an end, the timer is
+    /// delivered again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store
+    /// in parts ([`TimerStore::parts`]) other timers are delivered while an end waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
@@ -281,9 +281,10 @@ impl Builder {
     }
 
     /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
-    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks, a timer's in their order. The
-    /// thread claims and delivers nothing during a call, so the function must not block: it passes the event to a
-    /// channel, for example. A panic in it is caught. Without such a function no event is made.
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks. The events of a timer come in
+    /// their order. That thread claims and delivers nothing during a call, so the function must not block: it should
+    /// pass the event to a channel, for example. A panic in the function is caught. Without such a function no event is
+    /// made.
     ///
     /// # Examples
     ///
@@ -310,10 +311,12 @@ impl Builder {
     }
 
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
-    /// step back: the system's monotonic clock by default. On a store with a manual clock it is that clock.
+    /// step back. By default it is the system's monotonic clock. For a store on a manual clock, give the same manual
+    /// clock.
     ///
-    /// A step of the store's clock shows beside this clock ([`Incident::ClockStepped`]); by default, beside the
-    /// system's clock that goes on while the machine is suspended, where there is one.
+    /// This clock also shows steps of the store's clock, by a comparison of both ([`Incident::ClockStepped`]). By
+    /// default a system clock serves for that which goes on while the machine is suspended, where there is such a
+    /// clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -347,7 +350,8 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime. Timers that became due while no runtime ran are delivered, the longest due first.
+    /// Starts the runtime. Timers that became due while no runtime ran are delivered, those with the earliest due
+    /// moments first.
     ///
     /// # Errors
     ///

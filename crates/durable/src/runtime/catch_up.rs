@@ -1,4 +1,4 @@
-//! The rate at which timers are delivered that are late: after a downtime there may be millions.
+//! Limits the rate at which late timers are delivered: after a downtime there may be millions.
 
 use crate::store::{Late, Leased};
 use core::time::Duration;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// Timers that are late by more than this are caught up with.
+/// The lateness beyond which the rate limits the delivery of a timer.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause after which a claim looks again for late timers that had no permit and may have one.
+/// The pause after which a claim tries again for late timers that had no permit and may have a permit now.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Whose rate it is.
+/// Tells whether all timers share one rate, or each namespace has the rate for itself.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     Together(Together),
@@ -27,16 +27,16 @@ impl CatchUp {
     }
 }
 
-/// The rate of all timers together.
+/// Limits the rate of all late timers together.
 #[derive(Debug)]
 pub(crate) struct Together {
-    /// Deliveries a second; `None` without a limit.
+    /// The number of deliveries a second; `None` without a limit.
     rate: Option<u32>,
     bucket: Bucket,
     is_catching_up: bool,
 }
 
-/// The rate of each namespace.
+/// Limits the rate of late timers in each namespace.
 #[derive(Debug)]
 pub(crate) struct InTurn {
     rate: Option<u32>,
@@ -44,22 +44,25 @@ pub(crate) struct InTurn {
     buckets: BTreeMap<Box<str>, Bucket>,
 }
 
-/// A bucket of permits that fills at the rate, up to those of a tenth of a second, and up to one at least.
+/// A bucket of permits that fills at the rate. It holds the permits of a tenth of a second, or one permit if that is
+/// more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     /// The moment until which permits are used up.
     used_until: UtcMillis,
-    /// Permits that were used since `used_until` was last moved, as a fraction of a millisecond's.
+    /// The fraction of a millisecond by which permits are used up beyond `used_until`, in units of one millisecond
+    /// divided by the rate.
     rest: u64,
 }
 
 impl Bucket {
-    /// At least one permit's time: a bucket that holds less than one permit never fills.
+    /// Returns the time, in milliseconds, in which an empty bucket fills. It is at least that of one permit, since a
+    /// smaller bucket would never have a permit.
     fn burst(rate: u32) -> u64 {
         1_000_u64.div_ceil(u64::from(rate)).max(100)
     }
 
-    /// Fills the bucket. Whether it is full.
+    /// Fills the bucket up to now. Returns whether it is full.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -69,13 +72,13 @@ impl Bucket {
         is_full
     }
 
-    /// The number of permits, or the time until there is one.
+    /// Returns the number of permits, or as an error the time until there is a permit.
     fn permits(&self, rate: u32, now: UtcMillis) -> Result<u32, Duration> {
         let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
         let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
         if permits == 0 {
             let missing = (1_000 + self.rest).div_ceil(u64::from(rate)).saturating_sub(millis).max(1);
-            // More may be used than there was.
+            // More permits may have been used than there were.
             return Err(Duration::from_millis(missing) + (self.used_until - now));
         }
         Ok(u32::try_from(permits).unwrap_or(u32::MAX))
@@ -93,8 +96,8 @@ impl Together {
         Self { rate: rate.map(|rate| rate.max(1)), bucket: Bucket::default(), is_catching_up: false }
     }
 
-    /// The number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`, or if
-    /// nothing is known of them. Fails with the time until there is a permit.
+    /// Returns the number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`.
+    /// `None` means that no claim has been made yet. Fails with the time until there is a permit.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -111,7 +114,7 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Notes the number of timers that were claimed.
+    /// Uses a permit for each claimed timer while timers are late.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -124,7 +127,7 @@ impl InTurn {
         Self { rate: rate.map(|rate| rate.max(1)), buckets: BTreeMap::new() }
     }
 
-    /// The permits of each namespace for late timers.
+    /// Returns the permits of each namespace for late timers; `None` without a limit.
     pub(crate) fn permits(&mut self, now: UtcMillis) -> Option<Late> {
         let rate = self.rate?;
         self.buckets.retain(|_, bucket| !bucket.fill(rate, now));
@@ -150,8 +153,9 @@ impl InTurn {
         }
     }
 
-    /// The time after which a claim may take more, if late timers wait for permits. A bucket that has some may have had
-    /// none during the claim, and a store may have added the late timers of two namespaces.
+    /// Returns the time after which a claim may take more, if late timers wait for permits. A bucket that has permits
+    /// now may have had none during the claim. A store with several parts may also have claimed more late timers than
+    /// permitted, from each part by itself.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));
@@ -166,7 +170,8 @@ mod tests {
     use crate::state::Token;
     use crate::timer::Timer;
 
-    /// The number of deliveries in `millis`, each looked for as soon as it is permitted.
+    /// Returns the number of late timers delivered in `millis` milliseconds, if each claim comes as soon as it is
+    /// permitted.
     fn deliveries(rate: u32, millis: u64) -> u64 {
         let mut catch_up = Together::new(Some(rate));
         let start = 1_000_000;

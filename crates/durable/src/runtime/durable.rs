@@ -1,22 +1,22 @@
-//! A runtime from its start to its end.
+//! Holds a runtime from its start to its end.
 
 use super::report::Stats;
 use super::timers::Timers;
 use core::time::Duration;
 use std::thread;
 
-/// A runtime of durable timers, which ends when this value is dropped. Its [`Timers`] are made by
-/// [`handle`](Self::handle).
+/// A runtime of durable timers. It ends when this value is dropped. [`handle`](Self::handle) gives access to its
+/// [`Timers`].
 #[derive(Debug)]
 #[must_use = "the runtime ends when it is dropped"]
 pub struct Durable {
     pub(super) timers: Timers,
-    /// The loop. `None` once the runtime has ended.
+    /// The thread of the delivery loop. `None` once the runtime has ended.
     pub(super) thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Durable {
-    /// The handle by which timers are stored, cancelled and looked at, from any thread.
+    /// Returns the handle by which any thread stores, cancels and reads timers.
     ///
     /// ```
     /// use tourbillon_durable::Durable;
@@ -32,18 +32,18 @@ impl Durable {
         &self.timers
     }
 
-    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. The
-    /// timers of handlers that have not returned by then are given back: no attempt and no delivery is counted, and the
-    /// next start delivers them again. The ends of all other deliveries are on the disk when the call returns, whatever
+    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. Handlers
+    /// that have not returned by then lose their timers: no attempt and no delivery is counted, and the next start
+    /// delivers the timers again. When the call returns, the ends of all other deliveries are on the disk, whatever
     /// [`end_durability`](crate::Builder::end_durability) is.
     ///
-    /// The store is released with the last of its [`Timers`] and of the handlers that have not returned: once there are
-    /// none, a store in a file can be opened again.
+    /// The store is released when the last of its [`Timers`] is dropped and all handlers have returned. After that a
+    /// store in a file can be opened again.
     ///
-    /// Returns the numbers up to the end.
+    /// Returns the statistics up to the end.
     ///
-    /// The calling thread waits. An asynchronous program makes the call on a thread that may wait, for example by
-    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`: on a thread of the executor that runs
+    /// The calling thread waits. An asynchronous program must make the call on a thread that may wait, for example by
+    /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`. On a thread of the executor that runs
     /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
     /// [`Timers`] accept no further timers.
     ///
@@ -72,13 +72,13 @@ impl Durable {
         // The function for incidents may drop the runtime on the loop's thread, which must not wait for itself.
         if thread.thread().id() != thread::current().id() {
             self.timers.runtime.await_end();
-            // The thread has the store until it ends.
+            // The loop's thread has the store until it ends.
             let _panic = thread.join();
         }
     }
 }
 
-/// Ends the runtime as [`shutdown`](crate::Durable::shutdown) does, without patience.
+/// Ends the runtime as [`shutdown`](crate::Durable::shutdown) does, without waiting for handlers.
 impl Drop for Durable {
     fn drop(&mut self) {
         self.end(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The events of a runtime: incidents, and the deliveries as an observer sees them.
+//! Defines the events of a runtime: incidents, and the deliveries as an observer sees them.
 
 use crate::handler::Verdict;
 use crate::phase::Phase;
@@ -8,40 +8,40 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// An event that someone may have to look at. Each is counted, too.
+/// An event that a person may have to look at. Each is counted in [`Stats`](crate::Stats), too.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Incident {
     /// A delivery was late by more than its policy permits, and was left out.
     Skipped {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
-        /// Its key.
+        /// The timer's key.
         key: Option<Box<str>>,
-        /// The moment from which it was due.
+        /// The moment from which the delivery was due.
         due: UtcMillis,
-        /// The time by which it was late.
+        /// The time by which the delivery was late.
         lateness: Duration,
     },
     /// Instants of a series had passed when its occurrence ended, and were left out.
     InstantsSkipped {
-        /// The occurrence that ended.
+        /// The id of the occurrence that ended.
         id: TimerId,
         /// The series' key.
         key: Option<Box<str>>,
-        /// The number of instants.
+        /// The number of instants that were left out.
         count: u64,
     },
     /// Deliveries of a timer were given up.
     Died {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
     },
     /// A timer is due whose kind has no handler. It waits until a runtime with such a handler starts.
     UnknownKind {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
-        /// The kind.
+        /// The timer's kind.
         kind: Box<str>,
     },
     /// Records could not be read. They were set aside with their bytes.
@@ -51,29 +51,29 @@ pub enum Incident {
     },
     /// The store failed. The runtime tries again.
     StoreFailed(StoreError),
-    /// The store's clock has stepped by half a second or more, ahead or back. Timers count by the new time at once:
-    /// after a step ahead they may be due, after a step back they are due later. Timers that were made, or put off,
-    /// while the clock was ahead keep their moments; [`Filter::created_after`](crate::store::Filter::created_after)
-    /// finds those that were made. Schedules are computed anew after a step back.
+    /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: after
+    /// a step ahead they may be due, after a step back they are due later. Timers that were made or put off while the
+    /// clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after) finds those
+    /// that were made then. Schedules are computed anew after a step back.
     ClockStepped {
-        /// The moment that the clock would have shown.
+        /// The moment that the clock would have shown without the step.
         from: UtcMillis,
-        /// The moment that it shows.
+        /// The moment that the clock shows now.
         to: UtcMillis,
     },
 }
 
-/// A delivery of a timer, as events name it.
+/// Identifies a delivery of a timer in events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// The timer.
+    /// The timer's id.
     pub id: TimerId,
-    /// The namespace.
+    /// The timer's namespace.
     pub namespace: Box<str>,
     /// The key, if the timer has one.
     pub key: Option<Box<str>>,
-    /// The kind.
+    /// The timer's kind.
     pub kind: Box<str>,
     /// The moment at which the timer was accepted.
     pub created: UtcMillis,
@@ -81,16 +81,16 @@ pub struct Attempt {
     pub scheduled: UtcMillis,
     /// The moment from which this delivery was due.
     pub due: UtcMillis,
-    /// The number of the attempt, from 1 on: one more than the failures before.
+    /// The number of the attempt: one more than the number of failures before.
     pub attempt: u32,
     /// The number of the delivery, from 1 on.
     pub delivery: u32,
-    /// The trace context of the creation.
+    /// The trace context that the creator of the timer has given.
     pub trace: Option<Box<str>>,
 }
 
 impl Attempt {
-    /// The delivery that a claim has begun.
+    /// Describes the delivery that a claim has begun.
     pub(crate) fn new(timer: &Timer) -> Self {
         Self {
             id: timer.id,
@@ -111,8 +111,8 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The handler answered. A panic and a handler that does not answer in time count as [`Verdict::Retry`], and so
-    /// does a park for a reason that a handler may not use.
+    /// The handler answered. Some ends count as [`Verdict::Retry`]: a panic, a handler that does not answer in time,
+    /// and a park for a reason that a handler may not use.
     Answered(Verdict),
     /// The delivery was late by more than its policy permits, and the handler was not called.
     Skipped,
@@ -132,54 +132,54 @@ pub enum Ending {
 pub enum Event {
     /// A handler is called.
     Began {
-        /// The delivery.
+        /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment.
+        /// The moment of the event.
         at: UtcMillis,
         /// The time from the due moment to `at`.
         lateness: Duration,
     },
-    /// A delivery has ended, and the store has its end, as durable as
+    /// A delivery has ended, and the store has confirmed the end, as durable as
     /// [`end_durability`](crate::Builder::end_durability) asks for. A delivery whose handler was not called ends
     /// without having begun.
     Ended {
-        /// The delivery.
+        /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment at which the store had the end, or shortly after it.
+        /// The moment at which the store had confirmed the end, or shortly after it.
         at: UtcMillis,
         /// The way in which the delivery ended.
         ending: Ending,
         /// The time from the handler's call to its answer, or to the end of its time, by the runtime's clock.
         took: Option<Duration>,
-        /// The phase of the timer by this end: done, pending again, parked, dead, or withdrawn. A timer that is
+        /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
         /// delivered at most once is done, whatever its handler answers, unless it was snoozed, parked or given back.
         phase: Phase,
-        /// The next occurrence of the series.
+        /// The id of the next occurrence, if the timer is of a series that goes on.
         next: Option<TimerId>,
-        /// The moment from which the next delivery is due, the timer's or that of the next occurrence. Read from the
+        /// The moment from which the next delivery is due, of the timer or of the next occurrence. It is read from the
         /// store after the end: `None` if the timer was cancelled in between.
         due: Option<UtcMillis>,
     },
     /// The lease of a delivery was lost, or its answer came after its lease. The timer is delivered again, unless
     /// another holder's delivery has ended it.
     LeaseLost {
-        /// The delivery.
+        /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment.
+        /// The moment of the event.
         at: UtcMillis,
     },
     /// The end of a delivery could not be stored. The timer is delivered again, once the lease has ended.
     EndLost {
-        /// The delivery.
+        /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment.
+        /// The moment of the event.
         at: UtcMillis,
     },
-    /// A lease has ended whose holder was gone.
+    /// A lease was ended because its holder was gone.
     Expired {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
-        /// The moment.
+        /// The moment of the event.
         at: UtcMillis,
         /// The timer's phase: pending again, or dead.
         phase: Phase,

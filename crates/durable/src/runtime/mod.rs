@@ -1,4 +1,4 @@
-//! The runtime: a store, handlers, and a loop between them.
+//! Runs durable timers: takes them from a store and hands them to handlers.
 //!
 //! | part | |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The reports of a runtime: numbers, incidents, health.
+//! Counts a runtime's work, passes incidents on, and knows the runtime's health.
 
 use super::event::{Event, Incident};
 use super::shared::UnderWay;
@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The function that gets incidents.
+/// The program's function for incidents.
 pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
-/// The function that gets events.
+/// The program's function for events.
 pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// The numbers of a runtime since its start.
+/// Counts the work of a runtime since its start.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -30,13 +30,13 @@ pub struct Stats {
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers that died.
+    /// The number of timers whose deliveries were given up.
     pub dead: u64,
     /// The number of deliveries that were put off by their handlers.
     pub snoozed: u64,
     /// The number of deliveries whose handlers put the timer aside for a reason ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back without a delivery's end.
+    /// The number of timers that were given back without a delivery's end, for example at a stop.
     pub released: u64,
     /// The number of deliveries that were left out since they were too late.
     pub skipped: u64,
@@ -44,9 +44,9 @@ pub struct Stats {
     pub instants_skipped: u64,
     /// The number of timers that were due and had no handler.
     pub unknown_kind: u64,
-    /// The number of deliveries whose lease was lost, or whose answer came after their time.
+    /// The number of deliveries whose lease was lost, or whose answer came after the lease's end.
     pub leases_lost: u64,
-    /// The number of ends that could not be reported. The timers are delivered again.
+    /// The number of ends that could not be reported to the store. Their timers are delivered again.
     pub ends_lost: u64,
     /// The number of records that could not be read.
     pub quarantined: u64,
@@ -54,27 +54,27 @@ pub struct Stats {
     pub store_errors: u64,
     /// The number of claims.
     pub claims: u64,
-    /// The number of steps of the store's clock ahead, and the sum of their sizes.
+    /// The number of steps of the store's clock ahead, and the total time of these steps.
     pub clock_steps_ahead: (u64, Duration),
-    /// The number of steps of the store's clock back, and the sum of their sizes.
+    /// The number of steps of the store's clock back, and the total time of these steps.
     pub clock_steps_back: (u64, Duration),
     /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment
-    /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer that was put aside keeps
-    /// its due moment, so the time aside counts.
+    /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer keeps its due moment
+    /// while it is parked, so the time in which it is parked counts.
     pub lateness: Times,
     /// The times from the calls of handlers to the ends of their deliveries, by the runtime's clock: to the answer, or
-    /// to the timeout. A delivery whose lease was lost or that a stop gave back is not in it.
+    /// to the timeout. Deliveries whose lease was lost, or that a stop gave back, do not count.
     pub handler_time: Times,
-    /// The number of handlers that run.
+    /// The number of handlers that run now.
     pub running: usize,
-    /// Of these, the number whose time is over: handlers that block and do not return.
+    /// The number of running handlers whose time is over: they block and do not return.
     pub overrun: usize,
-    /// The moment of the first timer that is pending, as far as the last claim knew.
+    /// The due moment of the first pending timer, as far as the last claim knew.
     pub next_due: Option<UtcMillis>,
 }
 
 impl Stats {
-    /// All numbers in Prometheus' text format.
+    /// Returns all numbers in Prometheus' text format.
     ///
     /// ```
     /// use tourbillon_durable::Stats;
@@ -134,7 +134,7 @@ impl Stats {
     }
 }
 
-/// The present fault of a runtime, the worst first.
+/// The present fault of a runtime. If there are several, the variant that is listed first counts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
@@ -155,7 +155,7 @@ pub enum Health {
     Healthy,
 }
 
-/// Counts, and passes incidents on.
+/// Counts the work of a runtime, and passes incidents and events on to the program.
 pub(crate) struct Reporter {
     figures: Mutex<Figures>,
     on_incident: Option<OnIncident>,
@@ -181,7 +181,7 @@ impl Reporter {
         self.lock().stats.clone()
     }
 
-    /// The time since the store began to fail, and its last error.
+    /// Returns the time since the store began to fail, and its last error. `None` if it does not fail.
     pub(crate) fn failing(&self) -> Option<(Duration, StoreError)> {
         self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
     }
@@ -258,7 +258,7 @@ impl Reporter {
         self.lock().stats.lateness.record(lateness);
     }
 
-    /// Counts the time that a handler had until the end of its delivery.
+    /// Counts the time that a handler has taken until its delivery ended.
     pub(crate) fn took(&self, time: Duration) {
         self.lock().stats.handler_time.record(time);
     }
@@ -273,7 +273,7 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery of which the store knows nothing any more.
+    /// Counts the end of a delivery of a timer that the store has removed at its claim.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -309,7 +309,7 @@ impl Reporter {
         }
     }
 
-    /// Counts the end of a delivery as the store has it.
+    /// Counts the end of a delivery by the outcome in the store.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
         if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {
@@ -343,7 +343,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that is stored again after the store had forgotten it.
+    /// Counts a timer that the store had removed and that is stored again.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

@@ -1,29 +1,29 @@
-//! Steps of the store's clock, seen beside a clock that does not step.
+//! Notices steps of the store's clock by comparing it with a clock that does not step.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A clock that drifts from the steady clock by no more than this has not stepped.
+/// The difference between the clocks up to which the store's clock has not stepped.
 const LEAST: Duration = Duration::from_millis(500);
-/// The part of the time that passed by which two clocks differ without a step: 200 millionths. Clocks of two machines
-/// that nobody disciplines part by less.
+/// The part of the time since the last comparison by which the clocks may differ without a step: one divided by this
+/// number, or 200 millionths. Clocks of two machines drift apart by less, even if nobody corrects them.
 const DRIFT: u32 = 5_000;
-/// Two readings that lie further apart are not of one moment.
+/// The time between two readings of the steady clock up to which the reading between them counts as simultaneous.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
-/// Attempts to read both clocks at one moment.
+/// The number of attempts to read both clocks at one moment.
 const READINGS: usize = 8;
 
-/// The last comparison of the two clocks.
+/// Remembers the last comparison of the two clocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
 
 /// A step of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The moment that the clock would have shown.
+    /// The moment that the clock would have shown without the step.
     pub(crate) from: UtcMillis,
-    /// The moment that it shows.
+    /// The moment that the clock shows now.
     pub(crate) to: UtcMillis,
 }
 
@@ -60,8 +60,8 @@ mod tests {
 
     const START: u64 = 1_700_000_000_000;
 
-    /// The steps that are seen, in seconds. Each pair has the milliseconds that the store's clock shows and those that
-    /// the steady clock shows at that time.
+    /// Returns the steps that are noticed, in seconds. Each pair has the milliseconds that the store's clock shows, and
+    /// those that the steady clock shows at the same time.
     fn steps(shown: &[(u64, u64)]) -> Vec<i64> {
         let mut steps = Steps::default();
         let seen = shown.iter().filter_map(|(store, steady)| {

@@ -1,4 +1,4 @@
-//! Distributions of times, in buckets of fixed bounds.
+//! Counts times in buckets of fixed bounds.
 
 use core::fmt::{self, Write as _};
 use core::time::Duration;
@@ -11,16 +11,16 @@ const BOUNDS: usize = 20;
 pub struct Times {
     /// The number of times.
     pub count: u64,
-    /// Their sum.
+    /// The sum of all times.
     pub sum: Duration,
     /// The longest time, or zero if there is none.
     pub max: Duration,
-    /// The number of times up to each bound and above the bound before it.
+    /// The number of times in each bucket: up to its bound, and above the bound before.
     within: [u64; BOUNDS],
 }
 
 impl Times {
-    /// The bounds of [`buckets`](Self::buckets): 1 ms, which is the store's unit, to a day.
+    /// The upper bounds of the [`buckets`](Self::buckets), from 1 ms, which is the store's unit, to a day.
     pub const BOUNDS: [Duration; BOUNDS] = [
         Duration::from_millis(1),
         Duration::from_micros(2_500),
@@ -44,7 +44,8 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// The number of times within each bound. The numbers are cumulative, as in the buckets of a Prometheus histogram.
+    /// Returns the number of times within each bound. The numbers are cumulative, as in the buckets of a Prometheus
+    /// histogram.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Occurrences apart from the plan: those of a trigger, and those of a backfill.
+//! Makes occurrences apart from the plan: those of a trigger, and those of a backfill.
 
 use super::key::ScheduleKey;
 use super::schedules::Schedules;
@@ -46,7 +46,7 @@ impl Schedules {
         for _ in 0..TURNS {
             let (timer, mut stored) = self.0.load(at)?;
             let now = self.0.store.now();
-            // At each turn under the same id, so it is made once.
+            // Each attempt uses the same id, so the occurrence is made once.
             let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
@@ -62,7 +62,7 @@ impl Schedules {
         Err(contended().into())
     }
 
-    /// The number of instants after `after` and up to `until`, but not more than `limit`.
+    /// Counts the instants after `after` and up to `until`, up to `limit`.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl Schedules {
     }
 
     /// Makes the occurrences of at most `limit` instants after `after` and up to `until`, or to now if that is earlier.
-    /// They are due at once. Their ids follow from their instants: an instant whose occurrence is stored, or has ended
-    /// within an hour, gets no second occurrence.
+    /// They are due at once. Their ids follow from their instants. So an instant gets no second occurrence if its
+    /// occurrence is stored, or has ended within the last hour.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Schedules {
                 break;
             }
             (timer, stored) = match self.0.load(at) {
-                // The occurrences are stored, and there is nothing left to count them in.
+                // The occurrences are stored, but the schedule was removed, so they cannot be counted.
                 Err(ScheduleFault::NotFound) => break,
                 loaded => loaded?,
             };

@@ -1,4 +1,4 @@
-//! Decisions about the instants that have come.
+//! Decides about the instants that have come.
 
 use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
@@ -7,17 +7,18 @@ use crate::plan::PlanError;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of instants of one decision, apart from those that are missed.
+/// The greatest number of instants of one decision, apart from missed instants that get no occurrence.
 pub const MOST_AT_ONCE: usize = 100;
-/// With [`Missed::All`] the last instants that were missed get occurrences, at most this number.
+/// The greatest number of missed instants that get occurrences with [`Missed::All`]. They are the last of the missed
+/// instants.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The clocks of processes that share a store differ by less than this. So if an instant that was decided on lies
-/// further ahead than this, a clock that was ahead decided on it.
+/// The tolerance between clocks. The clocks of processes that share a store differ by less. If an instant that was
+/// decided on is further in the future, a clock that was ahead decided on it.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// While an occurrence is queued, the schedule looks after each such time whether the occurrence before it has ended.
+/// The pause between two checks whether the last occurrence has ended, while an instant is queued for its end.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The effect of the instants that have come.
+/// The result of a decision about the instants that have come.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
@@ -25,16 +26,16 @@ pub struct Decision {
     pub fire: Vec<UtcMillis>,
     /// The number of instants that were missed.
     pub missed: u64,
-    /// The number of instants that are skipped because of an overlap.
+    /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The progress afterwards.
+    /// The schedule's progress after the decision.
     pub progress: Progress,
     /// The moment of the next decision; `None` if the schedule has ended.
     pub wake: Option<UtcMillis>,
 }
 
 impl Progress {
-    /// The progress of a schedule that is created now.
+    /// Makes the progress of a schedule that is created now.
     ///
     /// # Errors
     ///
@@ -58,8 +59,8 @@ impl Progress {
         })
     }
 
-    /// The progress after a change of the rule: the numbers stay, and instants that have passed do not come again. If
-    /// the instants are the same as before, those that were not decided on yet stay, too.
+    /// Computes the progress after a change of the rule. The numbers stay, and instants that have passed do not come
+    /// again. If the instants are the same as before, those that were not decided on yet stay, too.
     ///
     /// # Errors
     ///
@@ -74,8 +75,8 @@ impl Progress {
         Ok(Self { next, fault: None, ..progress })
     }
 
-    /// The progress of a paused schedule that goes on: the instants of the pause are left out. The instants of the time
-    /// in which the plan could not be followed stay, and are missed.
+    /// Computes the progress of a schedule that is resumed. The instants of a pause are left out. Instants that passed
+    /// because the plan could not be followed stay, and are missed.
     ///
     /// # Errors
     ///
@@ -89,10 +90,10 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// The progress by the present clock, if a clock that was ahead has brought it further, so that its next instant is
-    /// not the first instant after now. `None` if the progress may stay. The counts of the progress stay. An instant
-    /// that got its occurrence while the clock was ahead, and comes again now, gets no second occurrence within an hour
-    /// of the first one's end.
+    /// Computes the progress by the present clock, if a clock that was ahead has brought it further: then its next
+    /// instant is later than the first instant after now. Returns `None` if the progress may stay. The counts stay. If
+    /// an instant got its occurrence while the clock was ahead, and comes again now, it gets no second occurrence
+    /// within an hour of the end of the first.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// The progress without moments that have not come by the present clock.
+    /// Returns the progress without the moments that are in the future by the present clock.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -120,14 +121,15 @@ impl Progress {
         self
     }
 
-    /// The moment up to which instants have passed.
+    /// Returns the moment up to which instants have passed: the latest of now, the last instant that was decided on,
+    /// and the moment before the start.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))
     }
 
-    /// Decides on the instants that have come at `now`, if occurrences become due `offset` after their instants.
-    /// `is_under_way` says whether the last occurrence is.
+    /// Decides about the instants that have come at `now`, if occurrences become due `offset` after their instants.
+    /// `is_under_way` says whether the last occurrence has not ended.
     ///
     /// # Errors
     ///
@@ -135,9 +137,9 @@ impl Progress {
     ///
     /// # Time complexity
     ///
-    /// At most [`MOST_AT_ONCE`] instants get occurrences; the next decision is then due at once. Missed instants are
-    /// counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED), of a fixed period at once, otherwise one by one.
-    /// [`Missed::All`] looks for the last [`MOST_CAUGHT_UP`] of them.
+    /// At most [`MOST_AT_ONCE`] instants get occurrences; if more have come, the next decision is due at once. Missed
+    /// instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED): by a division for a fixed period, and
+    /// otherwise one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`] of them.
     pub fn decide(
         &self,
         schedule: &Schedule,
@@ -206,7 +208,7 @@ impl Progress {
     }
 }
 
-/// The moment after which the first instant comes.
+/// Returns the moment after which the first instant comes: now, or a millisecond before the start if that is later.
 fn just_before_start(schedule: &Schedule, now: UtcMillis) -> UtcMillis {
     schedule.start.map_or(now, |start| now.max(just_before(start)))
 }
@@ -215,7 +217,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A decision in the making.
+/// Gathers the results of a decision.
 struct Work {
     overlap: Overlap,
     is_under_way: bool,
@@ -231,7 +233,7 @@ impl Work {
         self.is_under_way = true;
     }
 
-    /// Takes an instant that is to get an occurrence, if the overlap permits.
+    /// Decides on an instant by the overlap: it gets an occurrence, is queued, or is skipped.
     fn take(&mut self, instant: UtcMillis) {
         match self.overlap {
             Overlap::Allow => self.fire(instant),

@@ -1,4 +1,4 @@
-//! The instants of a schedule, and how a preview shows them.
+//! Computes the instants of a schedule, and shows them in a preview.
 
 use super::{Progress, Schedule};
 use crate::plan::{Instants, MOST_COUNTED, Plan, PlanError};
@@ -6,7 +6,7 @@ use core::time::Duration;
 use tourbillon_calendar::{ClockChange, jiff};
 use tourbillon_words::UtcMillis;
 
-/// A local time of a schedule, and its instant.
+/// A local time of a schedule with its instant, for a preview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occurrence {
@@ -20,7 +20,7 @@ pub struct Occurrence {
     pub change: Option<ClockChange>,
 }
 
-/// The instants of a schedule, ready to be asked for.
+/// Computes the instants of a schedule. Its plan was read once, so each question is cheap.
 pub(super) struct ScheduleInstants {
     instants: Instants,
     /// The moment from which periods are counted.
@@ -29,7 +29,7 @@ pub(super) struct ScheduleInstants {
     end: Option<UtcMillis>,
 }
 
-/// Instants before a moment.
+/// The result of a count of the instants before a moment.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
@@ -43,7 +43,7 @@ impl ScheduleInstants {
         Ok(Self { instants: schedule.plan.instants()?, anchor: start.unwrap_or(created), start, end })
     }
 
-    /// The first instant after `moment`.
+    /// Returns the first instant after `moment`; `None` if no instant is left.
     pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
         // The first instant may be at the start.
         let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
@@ -60,7 +60,7 @@ impl ScheduleInstants {
         is_within.then_some(next)
     }
 
-    /// The instants from `first` on, which is one, and before `moment`.
+    /// Counts the instants from `first` on and before `moment`. `first` must be an instant.
     pub(super) fn passed(&self, first: Option<UtcMillis>, moment: UtcMillis) -> Passed {
         let (mut count, mut last, mut next) = (0, None, first);
         if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
@@ -84,8 +84,9 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// The moment at which the last `most` instants before `moment` begin, if there are more from `first` on, which is
-    /// one. Instants of calendars are a second apart or more.
+    /// Returns a moment from which on there are at most `most` instants before `moment`, as many as possible. Returns
+    /// `None` if there are no more than that from `first` on, which must be an instant. Instants of calendars are at
+    /// least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -124,7 +125,7 @@ impl ScheduleInstants {
         Some(back(few))
     }
 
-    /// The last instant before `moment`, if it is not before `from`, which is one.
+    /// Returns the last instant before `moment`. `from` must be an instant: nothing earlier is returned.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
         loop {
@@ -140,7 +141,7 @@ impl ScheduleInstants {
         }
     }
 
-    /// The next `count` instants after `moment`, as a preview shows them.
+    /// Returns the next `count` instants after `moment`, as a preview shows them.
     fn occurrences(&self, moment: UtcMillis, count: usize) -> Vec<Occurrence> {
         let Instants::Calendar(calendar) = &self.instants else {
             let next = |at: &UtcMillis| self.next_after(*at);
@@ -171,7 +172,7 @@ impl ScheduleInstants {
     }
 }
 
-/// A millisecond earlier.
+/// Returns the moment a millisecond earlier.
 pub(super) fn just_before(moment: UtcMillis) -> UtcMillis {
     UtcMillis::from_millis(moment.as_millis().saturating_sub(1))
 }
@@ -193,8 +194,8 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 }
 
 impl Schedule {
-    /// The next `count` instants after `moment` of a schedule that is created at `created`, in order. A local time that
-    /// a clock change skips stands between them, without an instant, and does not count.
+    /// Returns the next `count` instants after `moment`, in order, for a schedule that is created at `created`. A local
+    /// time that a clock change skips is listed between them, without an instant, and does not count.
     ///
     /// # Errors
     ///
@@ -227,7 +228,7 @@ impl Schedule {
 }
 
 impl Progress {
-    /// At most `limit` instants after `after` and up to `until`, for a backfill.
+    /// Returns at most `limit` instants after `after` and up to `until`, for a backfill.
     ///
     /// # Errors
     ///
@@ -239,7 +240,7 @@ impl Progress {
         until: UtcMillis,
         limit: usize,
     ) -> Result<Vec<UtcMillis>, PlanError> {
-        // A backfill may reach back to before the creation, from which periods without a start are counted.
+        // A backfill may begin before the creation, from which periods without a start are counted.
         let anchor = match &schedule.plan {
             Plan::Every(millis) => self.created.as_millis() % (*millis).max(1),
             _ => 0,

@@ -1,4 +1,4 @@
-//! The names of schedules.
+//! Names schedules, and computes their jitter and the namespaces of their timers.
 
 use crate::id::TimerId;
 use crate::policy::Policy;
@@ -6,16 +6,16 @@ use crate::timer::{Address, KeyOf};
 use core::time::Duration;
 use uuid::Uuid;
 
-/// The beginning of the namespaces of the timers that are schedules.
+/// The beginning of the namespaces that contain the schedules' own timers.
 pub(super) const NAMESPACES: &str = "/schedules/";
-/// The names of the jitters.
+/// The UUID namespace from which jitters are computed by name.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
-/// Between the namespace and the key in the name from which a jitter follows.
+/// The character between the namespace and the key, in the name from which a jitter is computed.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 pub(super) const LONGEST_KEY: usize = 128;
 
-/// The name of a schedule.
+/// Names a schedule by its namespace and key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct ScheduleKey {
 }
 
 impl ScheduleKey {
-    /// A key in a namespace.
+    /// Names the schedule with this key in this namespace. The name is not checked here.
     ///
     /// ```
     /// use tourbillon_durable::schedule::ScheduleKey;
@@ -46,7 +46,7 @@ impl ScheduleKey {
         Self { namespace: namespace.into(), key: key.into() }
     }
 
-    /// The label of the occurrences.
+    /// Returns the label that all occurrences of the schedule have.
     ///
     /// ```
     /// use tourbillon_durable::schedule::ScheduleKey;
@@ -58,7 +58,7 @@ impl ScheduleKey {
         format!("schedule:{}", self.key).into()
     }
 
-    /// Whether a schedule can have this key.
+    /// Returns whether the lengths and characters of the name are permitted.
     pub(super) fn is_valid(&self) -> bool {
         let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
         is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN)
@@ -68,7 +68,8 @@ impl ScheduleKey {
         Address::Key(KeyOf { namespace: namespace_of(&self.namespace), key: self.key.clone() })
     }
 
-    /// The time by which the occurrences become due after their instants: the same whenever it is computed.
+    /// Returns the time by which the occurrences become due after their instants. It is the same whenever it is
+    /// computed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,7 +87,7 @@ impl ScheduleKey {
     }
 }
 
-/// The namespace of the timers that are the schedules of this namespace.
+/// Returns the namespace of the timers in which the schedules of this namespace are stored.
 pub(super) fn namespace_of(namespace: &str) -> Box<str> {
     format!("{NAMESPACES}{namespace}").into()
 }

@@ -1,19 +1,20 @@
-//! Schedules: rules that make timers, again and again, until they are removed.
+//! Makes timers by rules, again and again, until a rule is removed.
 //!
 //! A schedule is stored as one timer of its own kind, which is due at the schedule's next instant. Its delivery decides
-//! which of the instants that have come get their timers, the *occurrences*, and stores those together with the
+//! which of the instants that have come get their timers, the *occurrences*. It stores these together with the
 //! schedule's next state in one transaction. So the last instant survives a restart, no instant is forgotten, and a
-//! delivery that is repeated makes the same occurrences under the same ids.
+//! repeated delivery makes the same occurrences under the same ids.
 //!
-//! The next occurrence of a [`Series`](crate::plan::Series) follows the end of the last. A schedule goes on while its
-//! occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an occurrence has not
-//! ended, and [`Missed`] about instants that passed while no process ran.
+//! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last. A schedule goes on
+//! while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
+//! occurrence has not ended, and [`Missed`] about instants that passed while no process ran.
 //!
-//! The instants follow the store's present clock. If that has been ahead for a moment, the decisions of that moment do
-//! not keep the schedule waiting: [`Progress::followed`] computes the next instant anew. A runtime with these schedules
-//! does so at its start and after each step back of the clock, and so do a change and a resume.
+//! The instants follow the store's present clock. If the clock was ahead for a moment, decisions made then could keep
+//! the schedule waiting. So [`Progress::followed`] computes the next instant anew: at the start of a runtime with these
+//! schedules, after each step back of the clock, and at a change or a resume.
 //!
-//! [`decide`](Progress::decide) is the whole policy: it has neither a store nor a clock. [`Schedules`] is the rest.
+//! [`decide`](Progress::decide) is the whole policy, and uses neither a store nor a clock. [`Schedules`] does
+//! everything else.
 
 mod backfill;
 mod decide;
@@ -44,25 +45,25 @@ use tourbillon_words::UtcMillis;
 /// The rule of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The instants.
+    /// The plan that gives the instants.
     pub plan: Plan,
-    /// The treatment of instants that passed unnoticed.
+    /// Decides about instants that passed while no process decided on them.
     #[serde(default)]
     pub missed: Missed,
-    /// An instant that is noticed later than this is missed. 10 s by default.
+    /// The time after which an instant that was not decided on counts as missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
-    /// The treatment of an instant that comes while the occurrence before it is under way.
+    /// Decides about an instant that comes while the occurrence before it is under way.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The width of the window in which occurrences become due after their instants: all by the same time, which
-    /// follows from the schedule's key. Zero by default.
+    /// The width of the window in which occurrences become due after their instants. All occurrences of the schedule
+    /// are late by the same time, which follows from its key. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
-    /// No instant is before this moment. Periods are counted from it.
+    /// The moment before which there is no instant. Periods are counted from it.
     #[serde(default)]
     pub start: Option<UtcMillis>,
-    /// No instant is after this moment.
+    /// The moment after which there is no instant.
     #[serde(default)]
     pub end: Option<UtcMillis>,
 }
@@ -72,7 +73,7 @@ fn default_grace() -> Duration {
 }
 
 impl Schedule {
-    /// A schedule of this plan, with all the rest as by default.
+    /// Makes a schedule of this plan, with defaults for the rest.
     ///
     /// ```
     /// use std::time::Duration;
@@ -97,14 +98,14 @@ impl Schedule {
     }
 }
 
-/// How far a schedule is.
+/// Tells how far a schedule has come, and counts its instants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The id of the schedule, from which the ids of its occurrences follow.
     pub id: TimerId,
-    /// The moment of its creation.
+    /// The moment at which the schedule was created.
     pub created: UtcMillis,
-    /// The next instant; `None` if there is none any more.
+    /// The next instant; `None` if none is left.
     pub next: Option<UtcMillis>,
     /// The last instant that was decided on: fired, skipped, missed or queued.
     #[serde(default)]
@@ -112,29 +113,29 @@ pub struct Progress {
     /// The moment at which the last occurrence was stored.
     #[serde(default)]
     pub last_fired: Option<UtcMillis>,
-    /// The last occurrence.
+    /// The id of the last occurrence.
     #[serde(default)]
     pub last_occurrence: Option<TimerId>,
-    /// The instant that waits for the end of the last occurrence.
+    /// The instant that is queued until the last occurrence ends.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
     /// The number of instants that got their occurrences.
     #[serde(default)]
     pub fired: u64,
-    /// The number of instants that were missed. More than [`MOST_COUNTED`](crate::plan::MOST_COUNTED) at once are not
-    /// counted.
+    /// The number of instants that were missed. At most [`MOST_COUNTED`](crate::plan::MOST_COUNTED) are counted at
+    /// once.
     #[serde(default)]
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     #[serde(default)]
     pub skipped: u64,
-    /// The number of occurrences that were asked for, apart from the plan: by a trigger or a backfill.
+    /// The number of occurrences that a trigger or a backfill has made, apart from the plan.
     #[serde(default)]
     pub asked: u64,
     /// Whether the schedule is paused.
     #[serde(default)]
     pub paused: bool,
-    /// The reason why the plan cannot be followed.
+    /// The reason why the plan cannot be followed; `None` if it can.
     #[serde(default)]
     pub fault: Option<Box<str>>,
 }

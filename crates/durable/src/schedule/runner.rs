@@ -1,4 +1,4 @@
-//! The deliveries of schedules: decisions about the instants that have come.
+//! Handles the deliveries of schedules: decides about the instants that have come.
 
 use super::Progress;
 use super::decide::SLACK;
@@ -18,14 +18,14 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The schedules that are read at once where all are.
+/// The number of schedules that are read at once when all are read.
 const LIST: u32 = 200;
 
-/// Handles the timers that are schedules.
+/// Handles the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// See [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Computes the next instants anew: see [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
@@ -53,10 +53,11 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Computes the next instant of a schedule anew, if a clock that was ahead has brought it further.
+    /// Computes the next instant of a schedule anew, if a clock that was ahead has brought it further. Returns whether
+    /// it did.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
-            // A resume computes it anew.
+            // A resume computes the next instant anew.
             Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
             _ => stored.progress.followed(&stored.schedule, now),
         };
@@ -82,7 +83,7 @@ impl ScheduleRunner {
         Ok(true)
     }
 
-    /// Decides on the instants of a schedule that have come.
+    /// Handles a delivery of a schedule's timer: decides about the instants that have come.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
         let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
@@ -101,8 +102,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Decides for a schedule whose timer is being delivered. Changes nothing if another process has changed the
-    /// schedule since: the change has given it another timer.
+    /// Decides for a schedule whose timer is being delivered, and stores the results. Changes nothing if another
+    /// process has changed the schedule since, for such a change has given the schedule another timer.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -160,7 +161,8 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Whether the last occurrence is under way: not dead, and not of a clock that was ahead.
+    /// Returns whether the last occurrence has not ended. A dead occurrence does not count, nor does a pending
+    /// occurrence that a clock that was ahead has made.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
@@ -169,11 +171,12 @@ impl ScheduleRunner {
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
 
-    /// Stores the occurrences of a decision, and the schedule after it. Returns whether the schedule was stored:
-    /// otherwise another process has changed it.
+    /// Stores the occurrences of a decision, and the schedule after it. Returns false if another process has changed
+    /// the schedule, so that it was not stored.
     ///
-    /// In a store without transactions, a process may end between the two. Occurrences at least once come
-    /// first: a repeated decision finds them by their ids. Those at most once come last.
+    /// In a store without transactions, a process may end between the two. Occurrences that are delivered at least once
+    /// are stored first: a repeated decision finds them by their ids. Those that are delivered at most once are stored
+    /// last.
     fn follow(
         &self,
         occurrences: Vec<Op>,

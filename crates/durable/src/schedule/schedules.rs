@@ -1,4 +1,4 @@
-//! The calls about schedules.
+//! Offers the calls about schedules to the program.
 
 use super::key::{NAMESPACES, ScheduleKey, namespace_of};
 use super::runner::ScheduleRunner;
@@ -15,15 +15,15 @@ use core::cell::Cell;
 use core::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// The schedules of a store. It can be cloned; the clones are the same. All calls that reach the store wait for it on
-/// the calling thread.
+/// Makes, changes and lists the schedules of a store. Clones share their state. All calls that reach the store wait for
+/// it on the calling thread.
 ///
 /// # Several processes
 ///
 /// In a store that several processes share, each may change and follow the same schedules. A change is stored only in
-/// the place of the timer that it was computed from, so none is lost, and none brings back a schedule that was removed.
-/// Once a removal, a pause or a change has returned, no process makes occurrences by the former rule: the call waits
-/// for the end of a decision that is under way, for at most ten seconds.
+/// place of the timer from which it was computed. So no change is lost, and none brings back a schedule that was
+/// removed. Once a removal, a pause or a change has returned, no process makes occurrences by the former rule. For that
+/// the call waits for the end of a decision that is under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -64,20 +64,20 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The beginning of the namespaces of the timers that are schedules; the rest is the namespace of their
-    /// occurrences. Programs keep their own timers out of them.
+    /// The beginning of the namespaces in which the schedules' own timers are; the rest is the namespace of their
+    /// occurrences. Programs must keep their own timers out of these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
-    /// The kind of the timers that are schedules.
+    /// The kind of the timers in which schedules are stored.
     pub const KIND: &'static str = KIND;
 
-    /// The schedules of this store.
+    /// Gives access to the schedules of this store.
     #[must_use]
     pub fn new(store: Arc<dyn TimerStore>) -> Self {
         Self::with(store, None)
     }
 
-    /// As [`new`](Self::new), with a function that is called for each event, after it is stored. It is called within a
-    /// lock of the schedule, must not block, and must not call these schedules.
+    /// Does as [`new`](Self::new), with a function that is called for each event after it is stored. The function is
+    /// called within a lock of the schedule. It must not block, and must not call these schedules.
     #[must_use]
     pub fn observed(
         store: Arc<dyn TimerStore>,
@@ -90,7 +90,7 @@ impl Schedules {
         Self(Arc::new(ScheduleStore::new(store, observe)))
     }
 
-    /// The namespace of the timers that are the schedules of this namespace.
+    /// Returns the namespace of the timers in which the schedules of this namespace are stored.
     ///
     /// ```
     /// use tourbillon_durable::schedule::Schedules;
@@ -112,9 +112,9 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Computes the next instants anew of schedules that were brought too far by a clock that was ahead of the present
-    /// clock. Returns the number of these schedules. A runtime with these schedules makes the call at its start and
-    /// after each step back. Reads all schedules.
+    /// Computes the next instant anew for schedules that were brought too far by a clock that was ahead. Returns the
+    /// number of these schedules. A runtime with these schedules makes the call at its start and after each step back
+    /// of the clock. Reads all schedules.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl Schedules {
         ScheduleRunner(Arc::clone(&self.0)).follow_clock()
     }
 
-    /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. The numbers
-    /// of a schedule that is changed stay, and so does a pause.
+    /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. A changed
+    /// schedule keeps its numbers, and stays paused if it was.
     ///
     /// # Errors
     ///
@@ -158,8 +158,8 @@ impl Schedules {
         self.put_within(at, schedule, template, u64::MAX)
     }
 
-    /// As [`put`](Self::put), if the namespace has fewer than `most` schedules or has this schedule already. Concurrent
-    /// calls with the same `most` do not exceed it together, unless they are of several processes.
+    /// Does as [`put`](Self::put), if the namespace has fewer than `most` schedules or has this schedule already.
+    /// Concurrent calls of one process with the same `most` do not exceed it together. Calls of several processes may.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Schedules {
         Ok((is_new.get(), view))
     }
 
-    /// The number of schedules of a namespace, by the store's counts.
+    /// Returns the number of schedules of a namespace, from the store's counts.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl Schedules {
         Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
     }
 
-    /// A schedule.
+    /// Returns a schedule.
     ///
     /// # Errors
     ///
@@ -289,8 +289,8 @@ impl Schedules {
         Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
     }
 
-    /// Schedules of a namespace whose keys begin so, in the order of their keys. Those that cannot be read are left
-    /// out.
+    /// Returns a page of the schedules of a namespace whose keys begin with `key_prefix`, in the order of their keys.
+    /// Schedules that cannot be read are left out.
     ///
     /// # Errors
     ///
@@ -326,8 +326,8 @@ impl Schedules {
         self.0.list(namespace, key_prefix, cursor, limit)
     }
 
-    /// Removes a schedule. Its occurrences stay; they have the [label](ScheduleKey::label) by which they can be
-    /// cancelled. Returns whether there was one.
+    /// Removes a schedule. Its occurrences stay. They can be cancelled by their [label](ScheduleKey::label). Returns
+    /// whether there was a schedule.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl Schedules {
         })
     }
 
-    /// Ends a pause, or tries a plan again that could not be followed.
+    /// Ends the pause of a schedule, or tries a plan again that could not be followed.
     ///
     /// # Errors
     ///

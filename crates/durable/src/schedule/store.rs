@@ -1,4 +1,4 @@
-//! Schedules in a store: reads, and changes that no other process undoes.
+//! Reads and changes schedules in a store. No change undoes that of another process.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
@@ -17,21 +17,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The number of locks. Changes of one schedule by this process come one after the other.
+/// The number of locks. A schedule has its lock by its name's hash, so changes of one schedule by this process come one
+/// after the other.
 const LOCKS: usize = 64;
-/// Attempts of a change while other processes change the same schedule.
+/// The number of attempts of a change while other processes change the same schedule.
 pub(super) const TURNS: usize = 64;
-/// The longest wait for the end of a decision that another process has begun, and the pause between two looks for it.
+/// The longest wait for the end of a decision that another process has begun. [`LOOK`] is the pause between two checks.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The function for events.
+/// The program's function for events.
 pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 
 pub(super) struct ScheduleStore {
     pub(super) store: Arc<dyn TimerStore>,
     locks: [Mutex<()>; LOCKS],
-    /// Held while a schedule is made that must find room. It comes before the schedule's lock.
+    /// Locked while a schedule is made in a namespace with a limit. It is taken before the schedule's own lock.
     pub(super) room: Mutex<()>,
     observe: Option<Box<Observe>>,
 }
@@ -59,7 +60,7 @@ impl ScheduleStore {
         block_on(self.store.apply(ops, durability))
     }
 
-    /// The timer of a schedule, and the schedule.
+    /// Reads a schedule. Returns its timer, and the schedule.
     pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         let timer = block_on(self.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
@@ -89,7 +90,7 @@ impl ScheduleStore {
     }
 
     /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller
-    /// has no lock: the delivery may be this process's own.
+    /// must hold no lock: the delivery may be in this process.
     pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         while block_on(self.store.get(former.into()))?.is_some() {
@@ -102,8 +103,8 @@ impl ScheduleStore {
         Ok(())
     }
 
-    /// Stores the schedule that `change` computes, with the moment of the next decision. Computes it again while other
-    /// processes change the schedule.
+    /// Stores the schedule that `change` computes, with the moment of the next decision. If another process has changed
+    /// the schedule, computes it again.
     pub(super) fn change(
         &self,
         at: &ScheduleKey,
@@ -132,12 +133,12 @@ impl ScheduleStore {
     }
 }
 
-/// The error of a change that others were always quicker with.
+/// Makes the error of a change before which another process always came first.
 pub(super) fn contended() -> StoreError {
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 
-/// Whether the last operation has stored its schedule.
+/// Returns whether the last operation has stored its schedule.
 pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
     matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }

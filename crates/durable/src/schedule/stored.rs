@@ -1,4 +1,4 @@
-//! A schedule as a timer of the store.
+//! Stores a schedule as a timer, and makes the timers of its occurrences.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::words::{ScheduleView, Template};
@@ -14,17 +14,17 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The kind of the timers that are schedules.
+/// The kind of the timers in which schedules are stored.
 pub(super) const KIND: &str = "tourbillon/schedule";
-/// The pause after a decision that failed.
+/// The pause after a decision that failed, before it is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The beginning of the reason for which a schedule is parked whose plan cannot be followed.
+/// The beginning of the reason for which a schedule is parked if its plan cannot be followed.
 const FAULT: &str = "schedule: ";
 
-/// A schedule as it is stored.
+/// The payload of a schedule's timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) schedule: Schedule,
@@ -43,7 +43,8 @@ impl Stored {
         })
     }
 
-    /// The operation that stores a schedule, in place of the timer that `mode` permits.
+    /// Returns the operation that stores a schedule as a new timer. The timer is due at `wake`, and replaces the timer
+    /// that `mode` permits.
     pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
@@ -69,13 +70,13 @@ impl Stored {
         Op::Place(Box::new(timer), mode)
     }
 
-    /// The moment of the next decision.
+    /// Returns the moment of the next decision.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
     }
 
-    /// The schedule as it is shown at `now`, if its next decision is due at `wake`.
+    /// Returns the schedule as it is shown at `now`. Its next decision is due at `wake`.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
         let Self { schedule, template, progress } = self;
         let is_active = !progress.paused && progress.fault.is_none();
@@ -84,7 +85,7 @@ impl Stored {
         ScheduleView { at, schedule, template, progress, due, overdue }
     }
 
-    /// The occurrence of an instant.
+    /// Makes the timer of an instant's occurrence.
     pub(super) fn occurrence(&self, at: &ScheduleKey, instant: UtcMillis, due: UtcMillis) -> Timer {
         let Template { kind, payload, labels, policy } = self.template.clone();
         let mut labels = labels;
@@ -104,7 +105,7 @@ impl Stored {
     }
 }
 
-/// The moment of the next decision of the schedule that this timer is.
+/// Returns the moment of the next decision of the schedule in this timer; `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,
@@ -112,7 +113,7 @@ pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     }
 }
 
-/// The reason for which a schedule with this fault is parked.
+/// Returns the reason for which a schedule with this fault is parked, cut to the permitted length.
 fn parked(fault: &str) -> Box<str> {
     let mut reason = format!("{FAULT}{fault}");
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));

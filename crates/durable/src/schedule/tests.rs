@@ -1,4 +1,4 @@
-//! The policy of schedules, without a store.
+//! Tests the decisions of schedules, without a store.
 
 use super::*;
 use crate::plan::MOST_COUNTED;
@@ -17,7 +17,7 @@ fn id() -> TimerId {
     TimerId::from_u128(7)
 }
 
-/// The decision at `now` of a schedule that was made at 0.5 min.
+/// Returns the decision at `now` of a schedule that was made at 0.5 min.
 #[track_caller]
 fn decide(schedule: &Schedule, now: u64, is_under_way: bool) -> Decision {
     let progress = Progress::new(id(), schedule, at(MINUTE / 2)).unwrap();

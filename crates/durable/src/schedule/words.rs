@@ -1,4 +1,4 @@
-//! The words of the calls about schedules: arguments, answers, errors, events.
+//! Defines the arguments, answers, errors and events of the calls about schedules.
 
 use super::key::{LONGEST_KEY, ScheduleKey};
 use super::{Progress, Schedule};
@@ -12,50 +12,50 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The timer that each instant makes.
+/// Describes the timer that is made for each instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
     /// The name of the handler's kind.
     pub kind: Box<str>,
     /// The handler's argument.
     pub payload: Payload,
-    /// Labels of the occurrences.
+    /// The labels of the occurrences. Each occurrence also has the schedule's own label.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
-    /// The policy for deliveries that fail. Its misfire and jitter do not count: the schedule has its own.
+    /// The policy for deliveries that fail. Its `misfire` and `jitter` are ignored, since the schedule has its own.
     #[serde(default)]
     pub policy: Policy,
 }
 
-/// A schedule as it is shown.
+/// A schedule as it is shown to callers.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ScheduleView {
-    /// The name.
+    /// The schedule's name.
     pub at: ScheduleKey,
     /// The rule.
     pub schedule: Schedule,
-    /// The timer that each instant makes.
+    /// The description of the timer that is made for each instant.
     pub template: Template,
     /// How far the schedule is.
     pub progress: Progress,
     /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is
-    /// paused or parked, or has ended.
+    /// paused or has ended, or if its plan cannot be followed.
     pub due: Option<UtcMillis>,
-    /// The time by which the schedule's next decision is late.
+    /// The time for which the schedule's next decision has been due.
     pub overdue: Duration,
 }
 
-/// A part of the list of schedules.
+/// One page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
     /// The schedules, in the order of their keys.
     pub schedules: Vec<ScheduleView>,
-    /// The place after them; `None` at the end of the list.
+    /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,
 }
 
-/// The results of a part of a backfill.
+/// The result of one step of a backfill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
@@ -120,9 +120,9 @@ impl From<StoreError> for ScheduleFault {
 pub enum ScheduleEvent {
     /// An instant got its occurrence.
     Fired {
-        /// The occurrence.
+        /// The id of the occurrence.
         id: TimerId,
-        /// The instant.
+        /// The instant of the occurrence.
         instant: UtcMillis,
     },
     /// This number of instants passed unnoticed and got no occurrences.
@@ -135,9 +135,9 @@ pub enum ScheduleEvent {
     Ended,
     /// The next instant was computed anew, since a clock that was ahead had brought the schedule further.
     Followed {
-        /// The next instant before; `None` if the schedule had ended.
+        /// The next instant before the computation; `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The next instant.
+        /// The next instant now.
         to: UtcMillis,
     },
 }

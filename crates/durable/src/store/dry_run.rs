@@ -1,13 +1,12 @@
-//! A change of a store that is elsewhere, for the authors of stores on a server.
+//! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
-//! A store on a server cannot hold the server's data while it decides what an operation means. It reads the few timers
-//! that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server, where they
-//! are made only if nothing that the dry run was given has changed since. If something has, the store reads it again
-//! and starts again. So the same code decides in such a store as in every other store, and the operations mean the
-//! same.
+//! A store on a server cannot lock the server's data while it decides on the effect of an operation. It reads the few
+//! timers that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server. The
+//! server makes them only if the timers that the dry run was given have not changed since. If a timer has changed, the
+//! store reads it again and starts again. So the same code decides in all stores, and the operations mean the same.
 //!
-//! A dry run takes timers that it was not given for absent. The changes list these guesses, and the server verifies
-//! them.
+//! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
+//! server verifies them.
 //!
 //! ```
 //! use tourbillon_durable::store::dry_run::DryRun;
@@ -37,11 +36,11 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The version of the records that [`encode`] writes. [`decode`] reads no other version, so a store that processes of
-/// several versions share has another layout where this number differs.
+/// The version of the records that [`encode`] writes. [`decode`] reads no other version. So if processes of several
+/// versions share a store, the store needs a separate layout for each number.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
-/// The bytes of a timer's record. The id is not in it.
+/// Writes a timer as the bytes of a record. The record does not contain the id.
 ///
 /// ```
 /// # use tourbillon_durable::UtcMillis;
@@ -57,7 +56,7 @@ pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
 }
 
-/// The timer of a record; `None` if the record cannot be read.
+/// Reads the timer from a record; `None` if the record cannot be read.
 #[must_use]
 pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
@@ -73,7 +72,7 @@ pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }
 
-/// The effect of one operation, computed from a few timers of a store.
+/// Computes the effect of operations from a few timers of a store.
 #[derive(Debug)]
 pub struct DryRun {
     now: UtcMillis,
@@ -82,20 +81,21 @@ pub struct DryRun {
     remembered: BTreeMap<TimerId, UtcMillis>,
 }
 
-/// The changes of an operation, and the facts from which they follow.
+/// The changes that operations make, and the assumptions on which they rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that change. The others that the dry run was given must be as they were, too.
+    /// The timers that change. The server must also verify that the other timers which the dry run was given are still
+    /// the same.
     pub timers: Vec<Change>,
-    /// Ids under which no timer may be stored.
+    /// Ids under which the server must have no timer.
     pub absent: Vec<TimerId>,
-    /// Keys that no timer may have.
+    /// Keys that no timer on the server may have.
     pub free: Vec<KeyOf>,
-    /// Ids of ended timers that may not be remembered.
+    /// Ids that the server must not remember as those of ended timers.
     pub forgotten: Vec<TimerId>,
     /// Ids of timers that end with these changes, and the moments until which they are remembered.
     pub remember: Vec<(TimerId, UtcMillis)>,
-    /// Ids that are not remembered any more.
+    /// Ids that the server must forget.
     pub forget: Vec<TimerId>,
 }
 
@@ -104,12 +104,12 @@ pub struct Changes {
 pub struct Change {
     /// The timer as the dry run was given it; `None` if it is new.
     pub before: Option<Timer>,
-    /// The timer as it is stored now; `None` if it is not stored any more.
+    /// The timer as it must be stored; `None` if it must be removed.
     pub after: Option<Timer>,
 }
 
 impl DryRun {
-    /// A dry run that knows of no timer, at the store's time.
+    /// Starts a dry run that knows no timers yet, at the store's time `now`.
     #[must_use]
     pub fn new(now: UtcMillis) -> Self {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
@@ -123,7 +123,7 @@ impl DryRun {
         self.before.insert(timer.id, timer.clone());
     }
 
-    /// Tells the dry run that the id of an ended timer is remembered until this moment.
+    /// Gives the dry run the id of an ended timer, which the store remembers until this moment.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
         let moment = until.as_millis().to_be_bytes();
@@ -131,7 +131,7 @@ impl DryRun {
         self.remembered.insert(id, until);
     }
 
-    /// The outcome and the changes of an operation.
+    /// Computes the outcome and the changes of an operation.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl DryRun {
         Ok((outcome, self.changes()))
     }
 
-    /// The outcomes and the changes of operations, one after the other.
+    /// Computes the outcomes and the changes of operations that are applied in order, as one transaction.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Ends those of the given timers' leases whose end has come.
+    /// Ends the leases of the given timers whose time is over.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl DryRun {
         let remember = recent.iter().filter(is_new).map(|(id, until)| (*id, *until)).collect();
         let mut forget: Vec<TimerId> =
             self.remembered.keys().filter(|id| !recent.contains_key(id)).copied().collect();
-        // An entry that is removed without a read may be there.
+        // The stored data may have an entry that was removed here without a read.
         forget.extend(asked.removed.into_iter().filter(|id| !recent.contains_key(id)));
         forget.sort_unstable();
         forget.dedup();
@@ -275,14 +275,14 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The tables with the entries of the timers that the dry run was given.
+/// The entries of the timers that the dry run was given, and a record of the reads that found nothing.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The entries that were read, and not found.
+/// The entries that were asked for and not found. The changes list them as assumptions.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

@@ -1,4 +1,4 @@
-//! The errors of stores.
+//! Defines the errors of stores.
 
 use core::fmt;
 use std::io;
@@ -36,12 +36,12 @@ pub enum StoreErrorKind {
     Closed,
     /// The system failed to read or write.
     Io,
-    /// The answer was lost: the operation may have had its effect. It may be repeated.
+    /// The answer was lost, so the operation may or may not have had its effect. The operation may be repeated.
     Unknown,
 }
 
 impl StoreError {
-    /// An error of this kind.
+    /// Makes an error of this kind with a message.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -53,7 +53,7 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// An error of this kind with its cause.
+    /// Makes an error of this kind with the error that caused it.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -67,13 +67,13 @@ impl StoreError {
         Self { kind, message: source.to_string().into(), source: Some(Arc::new(source)) }
     }
 
-    /// The kind.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Whether the same operation may succeed later.
+    /// Returns whether the same operation may succeed later.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};

@@ -1,22 +1,22 @@
-//! Places in a [`RedbStore`](super::RedbStore) at which a test can stop the process.
+//! Lets a test stop the process at certain places in a [`RedbStore`](super::RedbStore).
 //!
-//! Without the feature `failpoints` they are empty functions.
+//! Without the feature `failpoints` the calls at these places do nothing.
 
-/// A place in the code.
+/// A place in the store's code at which a test can act. Each variant says what has happened just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
-    /// A new store: it is noted that the database is being made, and the database is empty.
+    /// A new store: a file notes that the database is being made, and the database is empty.
     MakingNoted,
-    /// A new store: the database is whole, and the note is still there.
+    /// A new store: the database is complete, and the note that it is being made is still there.
     DatabaseMade,
-    /// An opening: the records of the journal were read, and none was repeated.
+    /// An opening: the records of the journal were read, and none of their operations was applied again.
     BeforeReplay,
-    /// An opening: the operations of a record were repeated.
+    /// An opening: the operations of one journal record were applied again.
     InReplay,
-    /// An opening: all operations were repeated, in memory.
+    /// An opening: the operations of all journal records were applied again, in memory.
     AfterReplay,
-    /// An opening: leases were ended, durably.
+    /// An opening: the leases of earlier processes were ended, durably.
     LeasesEnded,
     /// A batch with ends of deliveries has come from the handlers.
     EndsReceived,
@@ -24,21 +24,21 @@ pub enum Point {
     EndsCommitted,
     /// A batch with a claim is in the database's memory.
     ClaimCommitted,
-    /// Records are about to be written.
+    /// Records are about to be written to the journal.
     BeforeJournalWrite,
-    /// Records were written.
+    /// Records were written to the journal, and are not synced.
     AfterJournalWrite,
-    /// Records were synced, and have no seal.
+    /// Records were synced, and the mark that makes them valid is not yet written.
     AfterJournalSync,
-    /// The answers are about to be sent.
+    /// The answers to a batch's callers are about to be sent.
     BeforeAnswers,
     /// A checkpoint is about to commit the database.
     BeforeCheckpoint,
-    /// A part of the database was written.
+    /// A part of the database file was written.
     InDatabaseWrite,
-    /// The database was synced, once of several times in a commit.
+    /// The database file was synced. One commit syncs it several times.
     AfterDatabaseSync,
-    /// A checkpoint has committed the database, and the journal is as it was.
+    /// A checkpoint has committed the database, and the journal still has its records.
     BeforeJournalReset,
     /// A checkpoint has ended.
     AfterCheckpoint,
@@ -48,7 +48,7 @@ pub enum Point {
 
 #[cfg(feature = "failpoints")]
 impl Point {
-    /// All points.
+    /// All points, in the order of their declaration.
     pub const ALL: [Self; 19] = [
         Self::MakingNoted,
         Self::DatabaseMade,
@@ -75,8 +75,8 @@ impl Point {
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<Box<dyn Fn(Point) + Send + Sync>> = std::sync::OnceLock::new();
 
-/// Has a function called whenever a store of this process reaches a point. The function is called on the thread that
-/// reaches it. Only the first function of a process counts.
+/// Sets the function that is called whenever a store of this process reaches a point. It runs on the thread that
+/// reaches the point. Only the first function of a process counts.
 #[cfg(feature = "failpoints")]
 pub fn on_reach(hook: impl Fn(Point) + Send + Sync + 'static) {
     // A second function is dropped, as documented.

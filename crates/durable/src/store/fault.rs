@@ -1,4 +1,4 @@
-//! Faults in the structure of a store.
+//! Describes faults in the structure of a store.
 
 use crate::timer::TimerId;
 use core::fmt;
@@ -11,12 +11,12 @@ pub struct Fault {
     pub table: &'static str,
     /// The timer, if the fault concerns a single timer.
     pub timer: Option<TimerId>,
-    /// The fault.
+    /// The fault in words, for a message.
     pub fault: Box<str>,
 }
 
 impl Fault {
-    /// A fault in a table, or in a store's equivalent of it.
+    /// Makes a fault in a table, or in the part of another store that corresponds to it.
     ///
     /// ```
     /// use tourbillon_durable::store::Fault;

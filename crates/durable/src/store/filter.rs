@@ -1,29 +1,29 @@
-//! Lists of stored timers, a page at a time.
+//! Describes lists of stored timers, which are read a page at a time.
 
 use crate::state::Phase;
 use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The timers that a list has: those for which all given conditions hold. By default all timers.
+/// Chooses the timers of a list: those that meet all conditions that are given. By default these are all timers.
 ///
-/// One condition chooses the index by which the store finds the timers, the first of these that is given: the label,
-/// the beginning of the key (but for dead timers), the reason, the phase. The order is that of the index: by label and
-/// id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by the moment of death.
-/// Without these conditions the order is that of the ids. Each of these orders can be turned round.
+/// One condition chooses the index by which the store finds the timers. It is the first of these that is given: the
+/// label, the beginning of the key (but for dead timers), the reason, the phase. The list has the order of that index:
+/// by label and id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by the
+/// moment of death. Without any of these conditions the order is that of the ids. Each order can be reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace. `None` with a label or a key means the namespace whose name is empty.
+    /// The namespace in which the timers are. `None` with a label or a key means the namespace whose name is empty.
     pub namespace: Option<Box<str>>,
-    /// A label.
+    /// A label that the timers have.
     pub label: Option<Box<str>>,
-    /// The beginning of the key. A dead timer has left its key to others, and is listed by it only if dead timers are
-    /// asked for. A timer that was withdrawn while a delivery of it goes on is not listed by its key.
+    /// The beginning of the timers' keys. A dead timer has given up its key. So it is listed by its key only if the
+    /// phase is dead. A timer that was withdrawn during its delivery is not listed by its key.
     pub key_prefix: Option<Box<str>>,
-    /// The phase.
+    /// The phase in which the timers are.
     pub phase: Option<Phase>,
-    /// The kind.
+    /// The kind that the timers have.
     pub kind: Option<Box<str>>,
     /// The reason for which the timers are parked.
     pub reason: Option<Box<str>>,
@@ -31,15 +31,15 @@ pub struct Filter {
     pub due_after: Option<UtcMillis>,
     /// The moment before which the timers are due.
     pub due_before: Option<UtcMillis>,
-    /// The moment after which the timers were made. Timers that were made after now were made while the store's clock
-    /// was ahead.
+    /// The moment after which the timers were made. A timer can have been made after now, if the store's clock was
+    /// ahead then.
     pub created_after: Option<UtcMillis>,
-    /// Whether the list begins with the last timer of its order, and goes back.
+    /// Whether the list begins with the last timer of its order, and goes backwards.
     pub descending: bool,
 }
 
 impl Filter {
-    /// The only namespace in which the list looks.
+    /// Returns the namespace to which the filter restricts the list; `None` if the list has timers of all namespaces.
     ///
     /// ```
     /// use tourbillon_durable::store::Filter;
@@ -54,7 +54,7 @@ impl Filter {
         self.namespace.as_deref().or(is_in_one.then_some(""))
     }
 
-    /// Whether nothing but the namespace and the phase chooses the timers.
+    /// Returns whether the filter has no conditions other than the namespace and the phase.
     pub(crate) fn is_by_phase(&self) -> bool {
         let Self { namespace, phase, descending, .. } = self;
         let by_phase =
@@ -62,7 +62,7 @@ impl Filter {
         *self == by_phase
     }
 
-    /// Whether a timer meets all conditions.
+    /// Returns whether a timer meets all conditions of the filter.
     ///
     /// ```
     /// # use tourbillon_durable::UtcMillis;
@@ -92,12 +92,12 @@ impl Filter {
     }
 }
 
-/// The place in a list after a page. It holds for the same filter.
+/// The place at which a list goes on after a page. It is valid only with the filter of that page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// A cursor of a store's own making.
+    /// Makes a cursor from bytes that a store has chosen. Only that store gives them a meaning.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;
@@ -109,22 +109,23 @@ impl Cursor {
         Self(bytes.into())
     }
 
-    /// The bytes of the cursor.
+    /// Returns the bytes from which the store made the cursor.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// A part of a list.
+/// One answer to a request for a list of timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers. Fewer than asked for, and even none, if the store had to look at many that do not meet the
-    /// conditions. A page of a namespace, whole or by one phase, without another condition, has timers unless there are
-    /// none left, whatever other namespaces have. It is full if the namespace has no more than 2,000 timers, and always
-    /// if the phase is parked or dead. If the timers of a namespace are more than a million, or 50,000 on Redis, and
-    /// lie behind as many of others, a page of those that are pending or leased may still be empty.
+    /// The timers. They may be fewer than asked for, or none, if the store had to look at many timers that do not meet
+    /// the conditions. A page with no other condition than a namespace, or a namespace and a phase, has timers unless
+    /// none are left, however many timers other namespaces have. Such a page is full if the namespace has at most 2,000
+    /// timers, and always if the phase is parked or dead. It may still be empty for pending or leased timers, if the
+    /// namespace has more than a million timers (50,000 on Redis) and they lie behind as many timers of other
+    /// namespaces.
     pub timers: Vec<Timer>,
-    /// The place after them; `None` at the end of the list.
+    /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,
 }

@@ -1,7 +1,7 @@
-//! A store around another store, with a hook that sees each call.
+//! A store in front of another store, with a hook that sees each call.
 //!
-//! It serves additions to a store from outside: measurements, limits, faults for tests. The hook has one method for
-//! all calls, so that a new method of [`TimerStore`] is passed on in one place.
+//! By a hook, others add something to a store without a change of it: measurements, limits, faults for tests. The hook
+//! has one method for all calls, so that a new method of [`TimerStore`] is passed on in one place.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
@@ -13,7 +13,7 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. Named like the methods.
+/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. The variants are named like the methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
@@ -88,36 +88,36 @@ pub enum Call<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Hook: Send + Sync + 'static {
-    /// The part of a call that its answer depends on.
+    /// The data that the hook copies from a call in [`see`](Self::see), for [`answer`](Self::answer).
     type Seen: Send;
 
     /// Looks at a call before it is answered. Afterwards the operations belong to the store, so the hook copies from
     /// them the data that [`answer`](Self::answer) needs.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
-    /// Answers a call. The store has the call once `pass_on` is called.
+    /// Answers a call. The call reaches the store behind the hook only when `pass_on` is called.
     fn answer<'a, T: Send + 'a>(
         &'a self,
         seen: Self::Seen,
         pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T>;
 
-    /// Answers [`TimerStore::parts`].
+    /// Answers [`TimerStore::parts`]. By default passes the call on.
     fn parts(&self, store: &dyn TimerStore) -> u32 {
         store.parts()
     }
 
-    /// Answers [`TimerStore::part_of`].
+    /// Answers [`TimerStore::part_of`]. By default passes the call on.
     fn part_of(&self, store: &dyn TimerStore, id: TimerId) -> u32 {
         store.part_of(id)
     }
 
-    /// Answers [`TimerStore::nodes`].
+    /// Answers [`TimerStore::nodes`]. By default the call goes through [`answer`](Self::answer).
     fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
         self.answer(self.see(Call::Nodes), move || store.nodes())
     }
 
-    /// Passes a subscription on.
+    /// Answers [`TimerStore::subscribe`]. By default passes the subscription on.
     fn subscribe(&self, store: &dyn TimerStore, wake: Box<dyn Fn() + Send + Sync>) {
         store.subscribe(wake);
     }
@@ -130,23 +130,23 @@ pub struct Hooked<H> {
 }
 
 impl<H: Hook> Hooked<H> {
-    /// A store in front of `store`.
+    /// Puts a hook in front of `store`.
     pub fn new(store: Arc<dyn TimerStore>, hook: H) -> Self {
         Self { store, hook }
     }
 
-    /// The hook.
+    /// Returns the hook.
     pub fn hook(&self) -> &H {
         &self.hook
     }
 
-    /// The store behind the hook.
+    /// Returns the store behind the hook.
     pub fn inner(&self) -> &Arc<dyn TimerStore> {
         &self.store
     }
 }
 
-/// A store in memory behind the hook, for tests.
+/// Puts the hook in front of a new store in memory, for tests.
 impl<H: Hook + Default> Default for Hooked<H> {
     fn default() -> Self {
         Self::new(Arc::new(MemoryStore::default()), H::default())

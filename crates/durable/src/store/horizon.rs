@@ -1,4 +1,4 @@
-//! The pending timers by the time until they are due.
+//! Counts of pending timers by the time until they are due.
 
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The greatest times of the spans. The last span has none.
+/// The upper limit of each span. The last span has no limit.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -21,36 +21,38 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The span of an hour. Spans up to this end to the millisecond, and later spans with an hour of the clock.
+/// The place in [`WITHIN`] of the span that ends in an hour. This span and all before it end at an exact millisecond.
+/// Later spans end with an hour of the clock.
 pub(crate) const AN_HOUR: usize = 3;
 
-/// The pending timers by the time until they are due, on a logarithmic axis.
+/// The numbers of pending timers by the time until they are due, on a logarithmic axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The store's time, from which on the spans count.
+    /// The store's time, at which the first span ends.
     pub now: UtcMillis,
-    /// The spans, each from the end of the last: timers that are due; due within 1 minute, 10 minutes, 1 hour,
-    /// 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and due later.
+    /// The spans in order. Each begins where the span before it ends. They are: already due; due within 1 minute, 10
+    /// minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and due later.
     pub spans: Vec<Span>,
-    /// The number of pending timers that are in none of the spans: they are due in those that are not exact.
+    /// The number of pending timers that no span counts. They are due in the spans that are not exact.
     pub unplaced: u64,
 }
 
-/// A part of a [`Horizon`].
+/// One row of a [`Horizon`]: the timers that are due within a time, but not within that of the row before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The greatest time until timers of this span are due: zero for those that are due, `None` for the last span.
+    /// The longest time until timers of this span are due. It is zero for timers that are already due, and `None` for
+    /// the last span.
     pub within: Option<Duration>,
     /// The last moment of the span. From 6 hours on, it is the last millisecond of an hour of UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,
-    /// Whether the number is that of all such timers. Otherwise it is a lower bound.
+    /// Whether `count` has all timers of the span. Otherwise it is a lower bound.
     pub is_exact: bool,
 }
 
 impl Horizon {
-    /// The spans at this moment, without timers: for stores, which [`add`](Self::add) theirs.
+    /// Makes the spans for this moment without any timers. A store then [adds](Self::add) its own.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -92,12 +94,12 @@ impl Horizon {
         }
     }
 
-    /// The place of the span in which a moment is.
+    /// Returns the index of the span that contains a moment.
     pub(crate) fn span_of(&self, due: UtcMillis) -> usize {
         self.spans.partition_point(|span| span.until < due)
     }
 
-    /// The number of timers in all spans.
+    /// Returns the number of timers in all spans together.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -114,12 +116,12 @@ impl Horizon {
     }
 }
 
-/// The number of the hour of UTC in which a moment is.
+/// Returns the number of whole hours from the start of 1970 to a moment.
 pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
     u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
 }
 
-/// The first moment of an hour.
+/// Returns the first moment of an hour, which is given as by [`hour_of`].
 pub(crate) fn start_of(hour: u32) -> UtcMillis {
     UtcMillis::from_millis(u64::from(hour) * HOUR * 1_000)
 }

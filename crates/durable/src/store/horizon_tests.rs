@@ -1,4 +1,4 @@
-//! The bound of the look at the index by due moment.
+//! Tests the bound of the entries that a horizon reads in the index by due moment.
 
 use super::*;
 use crate::state::State;
@@ -7,10 +7,10 @@ use crate::store::horizon::AN_HOUR;
 use tourbillon::ManualClock;
 
 const HOUR: u64 = 3_600_000;
-/// Half an hour after a full hour.
+/// A moment half an hour after a full hour.
 const NOW: u64 = 495_000 * HOUR + HOUR / 2;
 
-/// A store with a timer due at each of these moments.
+/// Makes a store with a timer due at each of these moments.
 fn store(dues: &[u64]) -> MemoryStore {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(NOW).as_nanos()));

@@ -1,4 +1,4 @@
-//! A store in memory, for tests.
+//! Keeps timers in memory, for tests.
 
 use super::error::StoreError;
 use super::fault::Fault;
@@ -27,7 +27,7 @@ pub struct MemoryStore {
     wakers: Arc<Wakers>,
 }
 
-/// The functions that are called when a timer may be due earlier.
+/// The functions that are called when a timer may be due earlier than before.
 #[derive(Default)]
 pub(crate) struct Wakers(RwLock<Vec<Box<dyn Fn() + Send + Sync>>>);
 
@@ -45,7 +45,7 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables, and the entries that the present transaction has changed, as they were.
+/// The tables, with a list of the entries that the present transaction has changed, as they were before it.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
@@ -106,7 +106,7 @@ impl Tables for &mut InMemory {
     }
 }
 
-/// An empty store on the [`WallClock`].
+/// Makes an empty store on the [`WallClock`].
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::new(WallClock::new())
@@ -114,7 +114,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store on this clock, which counts from the start of 1970.
+    /// Makes an empty store on this clock, which counts from the start of 1970.
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,7 +139,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction.
+    /// Runs a transaction that makes no claim by shares of namespaces.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -147,13 +147,14 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction that may claim in turn.
+    /// Runs a transaction. If it succeeds, its changes and the turns are kept. Otherwise the changes are taken back,
+    /// and the turns begin anew.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // Of a transaction that panicked.
+        // A transaction that panicked has left its changes.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());

@@ -1,9 +1,9 @@
-//! The face of a store: its operations on timers, in words that name neither a table nor a script.
+//! The interface of a store: its operations on timers, in words that name neither a table nor a script.
 //!
 //! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
 //! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
-//! transitions of [`step`](crate::state::step) to its timers, so all stores mean the same by an operation,
-//! which the suite of the crate `tourbillon-conformance` checks.
+//! transitions of [`step`](crate::state::step) to its timers. So an operation has the same effect in all stores, which
+//! the tests of the crate `tourbillon-conformance` check.
 
 pub mod dry_run;
 mod error;
@@ -44,10 +44,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The future of a store's answer.
+/// The future that a call of a store returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The failures that an acknowledged change survives.
+/// The failures that a change must survive once it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Nothing: the change is in memory when the call returns, and in the file some 20 ms later. A process that dies in
@@ -62,7 +62,7 @@ pub enum Durability {
     PowerLoss,
 }
 
-/// The treatment of a new timer whose key another timer has.
+/// Decides the fate of a new timer whose key another timer has.
 ///
 /// ```
 /// use tourbillon_durable::Spec;
@@ -77,15 +77,15 @@ pub enum IfPresent {
     /// The new timer is refused.
     #[default]
     Reject,
-    /// The old timer stays, and the new timer is dropped, even while the old timer is delivered: the answer has its
-    /// phase.
+    /// The old timer stays, even while it is delivered, and the new timer is dropped. The outcome contains the old
+    /// timer's phase.
     Keep,
     /// The new timer replaces the old timer.
     Replace,
-    /// As `Replace`, but the new timer gets the old timer's due moment.
+    /// The new timer replaces the old timer, and gets its due moment.
     ReplaceKeepDue,
-    /// As `Replace`, if the old timer has this id. Otherwise the new timer is refused, with [`Outcome::NotFound`] if no
-    /// timer has the key.
+    /// The new timer replaces the old timer, if the old timer has this id. Otherwise the new timer is refused, with
+    /// [`Outcome::NotFound`] if no timer has the key.
     ReplaceOnly(TimerId),
 }
 
@@ -94,16 +94,16 @@ pub enum IfPresent {
 #[non_exhaustive]
 pub enum Op {
     /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds
-    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)): only
-    /// then may the operation be repeated whenever its answer was lost.
+    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)). Only
+    /// with such an id is it safe to repeat the operation whenever its answer was lost.
     Place(Box<Timer>, IfPresent),
     /// Withdraws a timer; with an id, only if the timer has that id. A dead timer is dropped.
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have this label, dead timers included, up to the limit.
     CancelLabelled {
-        /// The namespace.
+        /// The namespace of the timers.
         namespace: Box<str>,
-        /// The label.
+        /// The label that the timers have.
         label: Box<str>,
         /// The greatest number of timers for this operation.
         limit: u32,
@@ -111,34 +111,34 @@ pub enum Op {
     /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps the instant for
     /// which it is scheduled, so the occurrences after it stay where they are.
     Move(Address, UtcMillis),
-    /// Puts a timer, or a series, aside until it is resumed.
+    /// Stops a timer, or a series, from being delivered until it is resumed.
     Pause(Address),
-    /// Puts a paused timer, or series, back.
+    /// Makes a paused timer, or series, pending again.
     Resume(Address),
     /// Ends a delivery that succeeded. The next occurrence of a series is stored in the same transaction.
     Ack(TimerId, Token),
-    /// Ends a delivery that came too late. The same for the next occurrence.
+    /// Ends a delivery that came too late. The next occurrence of a series is stored in the same transaction.
     Skip(TimerId, Token),
     /// Ends a delivery that failed.
     Fail(TimerId, Token, Failure),
-    /// Ends a delivery; the timer is due again at another moment.
+    /// Ends a delivery, and makes the timer due again at this moment.
     Snooze(TimerId, Token, UtcMillis),
-    /// Gives a lease back without a delivery.
+    /// Ends a lease before a delivery has begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again that was claimed to be delivered at most once and was not delivered, or whose handler has
-    /// snoozed or parked it, in its new state. If its id or key is another timer's by now, it is stored under its own
-    /// id without the key, or not at all. The token is that of the claim: a store whose answers can be lost tells by it
-    /// that an operation is repeated, and stores nothing twice. It answers [`Outcome::Repeated`] then, or
-    /// [`Refusal::Stale`] if it cannot tell any more.
+    /// Stores a timer again that is delivered at most once. Such a timer is removed at its claim. It is stored again if
+    /// it was not delivered, or if its handler has snoozed or parked it. It gets its new state. If its id or key is
+    /// another timer's by now, it is stored without the key, or not at all. The token is that of the claim. By it a
+    /// store whose answers can be lost recognizes a repeated operation, and stores nothing twice: it answers
+    /// [`Outcome::Repeated`], or [`Refusal::Stale`] if it cannot tell any more.
     Return(Box<Timer>, Token),
-    /// Gives a lease back and puts the timer aside, for a limit of the user's.
+    /// Ends a lease and parks the timer for this reason, a limit of the user's for example.
     Park(TimerId, Token, Box<str>),
-    /// Puts timers back that were parked for this reason, up to a number. An occurrence of a paused series is paused
-    /// then, and does not count. To unpark timers that are [`PAUSED`] resumes them.
+    /// Makes timers pending again that were parked for this reason, up to a number. An occurrence of a paused series is
+    /// paused instead, and does not count. Unparking the reason [`PAUSED`] resumes the timers.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
-    /// Delivers a timer now. A dead timer is replayed, and a parked timer is put back.
+    /// Delivers a timer now. A dead timer is replayed, and a parked timer is pending again.
     Fire(Address),
 }
 
@@ -152,17 +152,17 @@ pub enum Outcome {
     Repeated(TimerId),
     /// The timer that has the key stays, and the new timer is not stored.
     Kept {
-        /// The timer that stays.
+        /// The id of the timer that stays.
         id: TimerId,
-        /// Its phase. If it is [`Phase::Leased`], a delivery of it has begun, which may not see what the new timer was
-        /// made for.
+        /// The phase of the timer that stays. If it is [`Phase::Leased`], a delivery of it has begun, which may miss
+        /// the reason of the new timer.
         was: Phase,
     },
     /// The timer replaced another timer.
     Replaced {
-        /// The new timer.
+        /// The id of the new timer.
         new: TimerId,
-        /// The old timer.
+        /// The id of the old timer.
         old: TimerId,
         /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
         /// succeed.
@@ -170,14 +170,14 @@ pub enum Outcome {
     },
     /// The key is another timer's. The new timer is handed back.
     KeyExists {
-        /// The timer that has the key.
+        /// The id of the timer that has the key.
         holder: TimerId,
         /// The timer that was refused.
         refused: Box<Timer>,
     },
     /// The timer was withdrawn, and no delivery of it begins any more. Its record is handed back.
     Cancelled(Box<Timer>),
-    /// A delivery has begun. It is the last.
+    /// The timer was withdrawn after a delivery had begun. No delivery follows that delivery.
     InFlight(TimerId),
     /// Timers were withdrawn, some of them after a delivery had begun.
     CancelledMany {
@@ -192,19 +192,20 @@ pub enum Outcome {
     Changed(TimerId),
     /// The delivery has ended.
     Ended {
-        /// The timer.
+        /// The timer's id.
         id: TimerId,
-        /// The phase after it: done, dead, pending again, parked, or withdrawn.
+        /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
-        /// The next occurrence of the series.
+        /// The id of the next occurrence, if the timer is of a series that goes on.
         next: Option<TimerId>,
-        /// The number of instants of the series that were left out.
+        /// The number of instants of the series that were left out because they had passed.
         skipped: u64,
     },
-    /// This number of timers were put back. If they are fewer than asked for, none is left that was parked for it.
+    /// This number of timers were made pending again. If they are fewer than asked for, no timer is left that was
+    /// parked for the reason.
     Unparked(u32),
-    /// No timer is stored under that id or key. A timer that is delivered at most once is not stored any more from its
-    /// claim on, so its delivery may begin after this outcome, until the lease of the claim is over.
+    /// No timer is stored under that id or key. A timer that is delivered at most once is removed at its claim. So its
+    /// delivery may still begin after this outcome, until the lease of the claim is over.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
@@ -219,7 +220,7 @@ pub struct Claimant {
     pub lease: Duration,
 }
 
-/// How much one claim takes.
+/// Bounds the timers that one claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The greatest number of timers.
@@ -228,7 +229,7 @@ pub struct Limit {
     pub bytes: u64,
 }
 
-/// A timer and the right to deliver it.
+/// A timer that a claim has leased, with the token that gives the right to deliver it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leased {
     /// The timer, as it is stored with the lease. A timer that is delivered at most once is not stored any more.
@@ -237,7 +238,7 @@ pub struct Leased {
     pub token: Token,
 }
 
-/// The answer to a claim.
+/// The answer to a [`claim`](TimerStore::claim), which leases due timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claimed {
     /// The store's time, by which the timers were due.
@@ -246,31 +247,31 @@ pub struct Claimed {
     pub leased: Vec<Leased>,
     /// The due moment of the first timer that is still pending. It may have come already, if the limit was reached.
     pub next_due: Option<UtcMillis>,
-    /// After a claim in turn, the moment from which the next claim takes something. It is later than `next_due` if due
-    /// timers were left because their namespaces have their shares.
+    /// After [`claim_in_turn`](TimerStore::claim_in_turn), the moment from which the next claim takes something. It is
+    /// later than `next_due` if due timers were left because their namespaces have their shares.
     pub next_claim: Option<UtcMillis>,
-    /// The number of records that could not be read. They are set aside with their bytes.
+    /// The number of records that this claim could not read. They are set aside with their bytes.
     pub quarantined: u32,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
-    /// The end of the first lease of another holder, if this claim has taken over timers from holders that may be gone:
-    /// a reap should follow it.
+    /// The moment at which the first lease of another holder ends, if this claim has taken over timers from holders
+    /// that may be gone. A reap should follow at that moment.
     pub next_reap: Option<UtcMillis>,
 }
 
 /// Instants of a series that were left out, since they had passed when an occurrence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The occurrence that ended.
+    /// The id of the occurrence that ended.
     pub id: TimerId,
     /// The series' key.
     pub key: Option<Box<str>>,
-    /// The number of instants.
+    /// The number of instants that were left out.
     pub count: u64,
 }
 
 impl LeftOut {
-    /// The instants that the end of an occurrence has left out, if there are any.
+    /// Returns the instants that the end of an occurrence has left out, if there are any.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -294,32 +295,33 @@ impl LeftOut {
     }
 }
 
-/// The answer to a reap.
+/// The answer to a [`reap`](TimerStore::reap), which ends leases whose time is over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
     /// The timers that are pending again.
     pub returned: Vec<TimerId>,
-    /// The timers that are dead, since as many deliveries were begun as their policies permit.
+    /// The timers that are dead, since their policies permit no further delivery.
     pub dead: Vec<TimerId>,
     /// The number of timers that ended, since they had been withdrawn.
     pub withdrawn: u32,
-    /// The end of the first lease that is left.
+    /// The moment at which the first remaining lease ends.
     pub next: Option<UtcMillis>,
     /// Instants of series that were left out.
     pub left_out: Vec<LeftOut>,
 }
 
-/// The numbers of stored timers. A store keeps them in the transaction that moves a timer, and never counts by a scan.
+/// The numbers of stored timers. A store updates them in each transaction that changes a timer, and never counts by a
+/// scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of timers by namespace and phase.
     pub by_namespace: BTreeMap<(Box<str>, Phase), u64>,
-    /// The number of records that could not be read.
+    /// The number of records that could not be read and were set aside.
     pub quarantined: u64,
 }
 
 impl Counts {
-    /// The number of timers in this phase, in all namespaces.
+    /// Returns the number of timers in this phase, in all namespaces.
     ///
     /// ```
     /// use tourbillon_durable::state::Phase;
@@ -340,19 +342,19 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// Reasons, with the number of timers that were found for each.
+    /// The reasons, each with the number of timers that this page found for it.
     pub counts: Vec<(Box<str>, u64)>,
-    /// The place after which the next page begins; `None` at the end.
+    /// The place at which the next page begins; `None` at the end.
     pub next: Option<Cursor>,
 }
 
-/// The work of a store that looks for damage in its records and indexes, since it was opened.
+/// Counts the work of a scrub since the store was opened. A scrub is a search for damage in all records and indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrub {
-    /// The number of entries that were looked at: records, and the entries by which timers are found.
+    /// The number of entries that were looked at: records, and the index entries by which timers are found.
     pub entries: u64,
-    /// The number of times that the whole store was gone through.
+    /// The number of times that the scrub has gone through the whole store.
     pub walks: u64,
     /// The number of damaged entries: records that were set aside, entries that belonged to no timer, and timers that
     /// lacked an entry.
@@ -363,32 +365,34 @@ pub struct Scrub {
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
 ///
-/// Reads see every change that was answered before. They may also see a change whose caller still waits, since it is
-/// not as durable yet as the caller asked for: such a change can be lost. A call of [`apply`](Self::apply) without
-/// operations makes all earlier reads durable.
+/// A read sees every change that was answered before it. It may also see a change whose caller still waits because the
+/// change is not durable yet. Such a change can be lost. A call of [`apply`](Self::apply) without operations makes
+/// everything durable that earlier reads have seen.
 pub trait TimerStore: Send + Sync + 'static {
-    /// The store's time. It decides which timers are due and which leases have ended.
+    /// Returns the store's time. It decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// The id of a new timer with this namespace and key, which no other call returns. [`TimerId::fresh`] by default. A
-    /// store with several places may choose ids that tell where the timer is.
+    /// Returns an id for a new timer with this namespace and key, different at each call. It is [`TimerId::fresh`] by
+    /// default. A store with several places may choose ids that tell where the timer is.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
     }
 
     /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these
-    /// changes and all that were answered before have the durability, so a call without operations makes earlier
-    /// changes durable.
+    /// changes, and all changes that were answered before, have the durability. So a call without operations makes
+    /// earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
-    /// Claims timers that are due, the longest due first, under the token of `by` and `claim`. A claim has a number
-    /// that its claimant has not used before. The answer comes before the leases are durable, unless a timer among them
-    /// is delivered at most once. A claim may be made while earlier claims have no answer, and be answered before them.
+    /// Claims timers that are due, those with the earliest due moments first, under the token of `by` and `claim`. The
+    /// claimant gives each of its claims a new number. The answer comes before the leases are durable, unless a timer
+    /// among them is delivered at most once. A claim may be made while earlier claims have no answer, and may be
+    /// answered before them.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
-    /// The same, but no namespace gets more than its share of a runtime's room: its timers are passed over, and those
-    /// of others are claimed that are due later. A store without this claims by the due moments alone.
+    /// Claims timers as [`claim`](Self::claim) does, but no namespace gets more than its share of a runtime's places
+    /// for deliveries. The timers of a namespace that has its share are passed over, and later timers of other
+    /// namespaces are claimed. By default a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);
@@ -398,11 +402,11 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Claims timers that are parked for this reason and whose due moments have come, the longest due first: in a store
-    /// that several processes share, wherever they are. Takes `wanted` of them if there are as many. Takes others, up
-    /// to the limit, only if as many are left behind: other processes may want them. A claim has a number, as with
-    /// [`claim`](Self::claim), and its leases are [recovered](Self::recover) in the same way. `None` from a
-    /// store that has no such claim: [`put_back`](Self::put_back) does for it.
+    /// Claims timers that are parked for this reason and whose due moments have come, those with the earliest due
+    /// moments first. A store that several processes share looks in all its parts. Takes up to `wanted` timers. Takes
+    /// more, up to the limit, only if as many are left behind, since other processes may want them. A claim has a
+    /// number, as with [`claim`](Self::claim), and its leases are [recovered](Self::recover) in the same way. Returns
+    /// `None` if the store has no such claim: then [`put_back`](Self::put_back) serves instead.
     fn claim_parked(
         &self,
         by: Claimant,
@@ -415,17 +419,17 @@ pub trait TimerStore: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// The timers that claim number `claim` has leased, for a claimant that did not get the answer.
+    /// Returns the timers that claim number `claim` has leased, for a claimant that did not get the answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases to a whole lease from now on. Returns those that are lost: another holder has the timer, or it
-    /// has ended.
+    /// Extends leases: each lasts a whole lease time from now on. Returns the timers whose leases are lost, because
+    /// another holder has the timer, or the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
-    /// Ends leases whose end has come, up to the limit.
+    /// Ends leases whose time is over, up to the limit.
     fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
 
-    /// Pending timers that are due from `from` on and before `until`, in the order of their due moments.
+    /// Returns pending timers that are due from `from` on and before `until`, in the order of their due moments.
     fn upcoming(
         &self,
         from: UtcMillis,
@@ -433,73 +437,76 @@ pub trait TimerStore: Send + Sync + 'static {
         limit: u32,
     ) -> Answer<'_, Vec<(UtcMillis, TimerId)>>;
 
-    /// A stored timer.
+    /// Returns a stored timer; `None` if no timer has this id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
-    /// A page of stored timers, found by an index and never by counting.
+    /// Returns a page of the timers that match the filter. The store finds them by an index and never by counting.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
-    /// The numbers of stored timers.
+    /// Returns the numbers of stored timers.
     fn counts(&self) -> Answer<'_, Counts>;
 
-    /// The numbers of pending timers by the time until they are due. A store bounds its work to a few milliseconds,
-    /// however many timers there are; where that does not suffice, a span says that its number is a lower bound.
+    /// Returns the numbers of pending timers by the time until they are due. A store bounds its work to a few
+    /// milliseconds, however many timers there are. Where that does not suffice, the span's
+    /// [`is_exact`](Span::is_exact) is false and its number is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 
-    /// The faults of the store's structure. Reads the whole store.
+    /// Returns the faults of the store's structure. Reads the whole store.
     ///
-    /// A record that was set aside leaves entries behind by which its timer was found. Each is a fault with that
-    /// timer's id. The operation that next uses the key or the label removes such an entry, and so does a claim.
+    /// A damaged record that was set aside leaves index entries behind, by which its timer was found. Each such entry
+    /// is a fault with that timer's id. The operation that next uses the key or the label removes the entry, and so
+    /// does a claim.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
-    /// Stores timers of a backup as they are, without a look at keys' modes, under their own ids. Leases become
-    /// pending, or paused if their series is; a timer that was withdrawn while it was leased is left out. If an id or a
-    /// key is another timer's, the import fails and changes nothing.
+    /// Stores timers of a backup as they are, under their own ids. The mode for a key that exists ([`IfPresent`]) plays
+    /// no part. Leased timers become pending, or paused if their series is paused. A timer that was withdrawn while it
+    /// was leased is left out. If an id or a key is another timer's, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
-    /// Calls `wake` whenever a timer may have become due earlier than the last claim's answer said, and once for each
-    /// step of the clock. Called from any thread; it must not block.
+    /// Has `wake` called whenever a timer may have become due earlier than the last claim's answer said, and once for
+    /// each step of the clock. It is called from any thread, and must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// The reason for which operations that store new timers are refused now, although others are made: the disk is
-    /// nearly full, for example. `None` for a store that has no such state.
+    /// Returns the reason for which operations that store new timers are refused now, although others are made: the
+    /// disk is nearly full, for example. `None` if nothing is refused, or the store never refuses.
     fn refuses_new(&self) -> Option<StoreError> {
         None
     }
 
-    /// Gives back this process's part of a store that several processes share, so that the others need not wait until
-    /// its time is over. Leases stay as they are. A runtime calls it at its end; a later claim enters again.
+    /// Gives up this process's part of a store that several processes share, so that the other processes need not wait
+    /// until the ownership runs out. Leases stay as they are. A runtime calls this at its end. A later claim makes the
+    /// process take part again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each of them is a
+    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each operation is a
     /// transaction of its own, and after an error any of them may have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// The number of parts of the store that report ends of deliveries by themselves. A runtime on a store with parts
-    /// sends the ends of each part in one batch at a time, and goes on claiming: a part that does not answer
-    /// delays no other. On a store without parts, as most are, it claims once all ends have an answer. The number
-    /// does not change.
+    /// Returns the number of parts of the store, each of which confirms ends of deliveries on its own. A runtime has at
+    /// most one batch of ends under way to each part, and goes on claiming while it waits: a part that does not answer
+    /// delays no other. If the number is 0, as in most stores, a runtime claims only once all ends have an answer. The
+    /// number does not change.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// The number of the part, below [`parts`](Self::parts), that reports the end of this timer. The timer was claimed
-    /// by this process. Must not wait.
+    /// Returns the number of the part, below [`parts`](Self::parts), to which the end of this timer's delivery is
+    /// reported. This process has claimed the timer. Must not wait.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
 
-    /// A page of the reasons for which timers are parked, of the timers that this process would claim: in a store that
-    /// several processes share, those of its part. `limit` bounds the work of a page. A reason may be in several pages,
-    /// with other timers in each of them. A pass costs by the number of reasons, and not by that of the timers, where
-    /// the store can do so.
+    /// Returns a page of the reasons for which timers are parked. In a store that several processes share, only the
+    /// timers of this process's part count. `limit` bounds the work of a page. A reason may be in several pages, with
+    /// other timers in each. Where the store can do so, the cost of all pages depends on the number of reasons, not on
+    /// that of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
@@ -514,8 +521,8 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Puts timers back that were parked for this reason, up to the limit, of those that this process would claim.
-    /// Returns their number. [`Op::Unpark`] is for the timers of all processes.
+    /// Makes timers pending again that were parked for this reason, up to the limit, of those that this process would
+    /// claim. Returns their number. [`Op::Unpark`] is for the timers of all processes.
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;
@@ -524,12 +531,12 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// The work of the scrub; `None` if the store has none.
+    /// Returns the counts of the scrub, the background search for damage; `None` if the store has no scrub.
     fn scrub(&self) -> Option<Scrub> {
         None
     }
 
-    /// The processes that share the store; `None` if it is a store of one process.
+    /// Returns the processes that share the store; `None` if a single process uses the store.
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {
         Box::pin(async { Ok(None) })
     }

@@ -1,28 +1,28 @@
-//! The processes that share a store.
+//! Describes the processes that share a store, for the users who watch them.
 
 use tourbillon_words::UtcMillis;
 
 /// The processes that share a store, and the shards between which they divide its timers.
 ///
-/// A node delivers the timers of the shards that it owns. So the others need not look for them. The lease of a timer
-/// decides which node delivers it.
+/// A node looks for due timers only in the shards that it owns. The lease of a timer decides which node delivers the
+/// timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// The store's time.
     pub now: UtcMillis,
-    /// The nodes, by the moments of their starts.
+    /// The nodes, in the order of their starts.
     pub nodes: Vec<Node>,
-    /// The shards, by their numbers.
+    /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
-    /// How often the store's data have gone back while this process had it open, as after a failover that lost the last
-    /// writes.
+    /// The number of times that the store's data went back to an earlier state while this process had the store open. A
+    /// failover that lost the last writes does this.
     pub set_backs: u64,
 }
 
 /// One start of a process that shares a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The number that this start has drawn. Another start has another number, whatever its name.
+    /// The number that this start has drawn at random. Each start draws anew, even under the same name.
     pub incarnation: u64,
     /// The configured name. Several nodes may have the same.
     pub name: Box<str>,
@@ -30,42 +30,43 @@ pub struct Node {
     pub version: Box<str>,
     /// The moment of the start, by the store's time.
     pub since: UtcMillis,
-    /// The moment of the last sign of life, by the store's time.
+    /// The moment at which the node last reported that it is alive, by the store's time.
     pub seen: UtcMillis,
-    /// Whether that sign is young enough for the node to have shards.
+    /// Whether `seen` is recent enough for the node to own shards.
     pub is_live: bool,
     /// Whether the node is this process.
     pub is_this: bool,
 }
 
-/// A part of a store's timers.
+/// A part of a store's timers, which a single node at a time looks through for due timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shard {
-    /// The number, from 0 on.
+    /// The shard's number, counted from 0.
     pub number: u16,
-    /// The incarnation that owns the shard; `None` if its time is over, or the shard was released.
+    /// The incarnation of the node that owns the shard. `None` if the ownership has run out, or the shard was released.
     pub owner: Option<u64>,
-    /// The moment at which the owner last looked for due timers without an error, as far as it is known here.
+    /// The moment at which the owner last looked for due timers without an error, as far as this process knows.
     pub polled: Option<UtcMillis>,
-    /// The due moment of the first pending timer.
+    /// The due moment of the shard's first pending timer.
     pub first_due: Option<UtcMillis>,
-    /// The number of owners so far.
+    /// The number of times that the shard has got an owner.
     pub epoch: u64,
-    /// How often the shard was taken from an owner that had not released it: the owner had died, or could not reach the
-    /// store.
+    /// The number of times that the shard was taken from an owner that had not released it. That owner had died, or
+    /// could not reach the store.
     pub takeovers: u64,
-    /// The last such takeover.
+    /// The moment of the last takeover that `takeovers` counts.
     pub taken_over: Option<UtcMillis>,
-    /// Whether the shard's server did not answer. The fields above are then those of its last answer: the owner has not
-    /// looked since [`polled`](Self::polled), and another timer may be the first by now.
+    /// Whether the shard's server does not answer. The fields above are then from its last answer: nothing is known of
+    /// the time after [`polled`](Self::polled), and another timer may be the first by now.
     pub is_silent: bool,
-    /// Whether the shard's server has lost it, as after a restart without its data: nobody delivers its timers, and it
-    /// takes no new timers, until somebody brings it back. The other shards go on.
+    /// Whether the shard's server has lost the shard, as after a restart without its data. Nobody delivers its timers,
+    /// and it takes no new timers, until somebody brings the shard back. The other shards go on.
     pub is_lost: bool,
 }
 
 impl Nodes {
-    /// The time by which the shard's first timer is late, as far as it is known: see [`Shard::is_silent`].
+    /// Returns the time for which the shard's first timer has been due, as far as this process knows: see
+    /// [`Shard::is_silent`].
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,18 +1,18 @@
-//! Shares of a resource that several namespaces use.
+//! Computes the shares of a resource that several namespaces use.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
-//! quarters, a second namespace three quarters of the rest, and some places are free for the next. It takes neither a
-//! list of namespaces nor a limit for each.
+//! quarters, a second namespace three quarters of the rest, and some places are free for the next. The rule needs
+//! neither a list of namespaces nor a limit for each.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A namespace takes one more place if it has fewer than the free places times this.
+/// The factor of the rule: a namespace takes one more place if it has fewer than this many times the free places.
 pub const SHARE: usize = 3;
 
-/// The number of further places that a namespace may take.
+/// Returns the number of further places that a namespace may take, if it has `has` places and `free` places are free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -20,38 +20,39 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The use of a runtime's room for deliveries by namespaces.
+/// The places for deliveries that a runtime has free, and the number that each namespace uses. A claim divides the free
+/// places by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of further deliveries for which there is room.
+    /// The number of free places for deliveries.
     pub free: usize,
-    /// The number of deliveries under way, of each namespace that has any.
+    /// The number of deliveries under way by namespace. A namespace without any has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The permits of each namespace for late timers. `None` without a limit.
+    /// The limit for late timers of each namespace. `None` for no limit.
     pub late: Option<Late>,
 }
 
-/// The number of late timers that each namespace may take: after a downtime there may be millions.
+/// Limits the late timers that each namespace may take: after a downtime there may be millions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
     /// A timer is late once this time has passed since its due moment.
     pub after: Duration,
-    /// The number that a namespace may take which is not in `left`.
+    /// The number of late timers that a namespace may take if it has no entry in `left`.
     pub each: usize,
-    /// The number that is left for a namespace that has taken some lately.
+    /// The number of late timers that a namespace may still take, if it has taken some lately.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 
 impl Late {
-    /// The numbers of late timers that namespaces may take.
+    /// Makes a limit for late timers. See the fields for the arguments.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
     }
 
-    /// The number that a namespace may take.
+    /// Returns the number of late timers that a namespace may still take.
     #[must_use]
     pub fn left(&self, namespace: &str) -> usize {
         self.left.get(namespace).copied().unwrap_or(self.each)
@@ -59,30 +60,31 @@ impl Late {
 }
 
 impl Shares {
-    /// Shares of a room with this number of free places.
+    /// Makes shares of `free` free places, without a limit for late timers.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }
     }
 
-    /// With a limit of late timers.
+    /// Sets the limit for late timers.
     #[must_use]
     pub fn with_late(mut self, late: Option<Late>) -> Self {
         self.late = late;
         self
     }
 
-    /// The number of further timers of a namespace for which there is room, if a claim has taken `taken` of it and
-    /// `all` altogether.
+    /// Returns the number of further timers of a namespace for which there are places, if a claim has already taken
+    /// `taken` timers of the namespace and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
         free_for(has, self.free.saturating_sub(all))
     }
 
-    /// The number of further timers of a namespace that a claim of at most `limit` timers takes, if it has taken
-    /// `taken` of it and `all` altogether: those for which there is room, but no more than a share of the claim.
-    /// Deliveries that end at once leave their namespace as much room as before, and its timers would fill each claim.
+    /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes, if it has
+    /// already taken `taken` timers of the namespace and `all` timers altogether. These are the timers for which there
+    /// are [places](Self::room), but no more than a share of the claim. Without the second limit, a namespace whose
+    /// deliveries end at once would fill each claim, since its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -1,41 +1,41 @@
-//! Ordered tables of bytes: all that the ledger needs of a store's transaction.
+//! Defines the ordered tables of bytes that the ledger needs of a store's transaction.
 
 use super::error::StoreError;
 
-/// A table.
+/// The tables of the ledger. Each variant says of which parts a key consists, and names the value if there is a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
-    /// Id: record.
+    /// All stored timers. Key: id. Value: record.
     Timers,
-    /// Namespace, key: id.
+    /// The owners of keys. Key: namespace, key. Value: id.
     Keys,
-    /// Due moment, id, of pending timers.
+    /// Pending timers. Key: due moment, id.
     Due,
-    /// End of the lease, id.
+    /// Leased timers. Key: end of the lease, id.
     Leases,
-    /// Reason, due moment, id, of parked timers.
+    /// Parked timers. Key: reason, due moment, id.
     Parked,
-    /// Moment of death, id.
+    /// Dead timers. Key: moment of death, id.
     Dead,
-    /// Namespace, label, id.
+    /// Timers by their labels. Key: namespace, label, id.
     Labels,
-    /// Namespace, id, of timers that own no key and are not dead. With the keys they are all timers of a namespace but
-    /// the dead.
+    /// Timers that own no key and are not dead. Key: namespace, id. Together with the owners of keys they are all
+    /// timers of a namespace but the dead.
     Keyless,
-    /// Namespace, phase, and the key in the table of the phase, of parked and dead timers.
+    /// Parked and dead timers by namespace. Key: namespace, phase, and the timer's key in the table of its phase.
     Stopped,
-    /// Id, of ended timers whose callers chose their ids: the moment until which the id is remembered.
+    /// Ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is remembered.
     Recent,
-    /// Moment until which an id is remembered, id.
+    /// The ids of `Recent` by time. Key: the moment until which the id is remembered, id.
     Forget,
-    /// Namespace, phase: number of timers.
+    /// The numbers of timers. Key: namespace, phase. Value: number.
     Counts,
-    /// Hour of UTC: number of pending timers that are due in it.
+    /// The numbers of pending timers by due moment. Key: hour of UTC. Value: number.
     Hours,
-    /// Id: a record that could not be read.
+    /// Records that could not be read. Key: id. Value: the bytes of the record.
     Quarantine,
-    /// Name: value.
+    /// Values of the store itself, such as its version. Key: name.
     Meta,
 }
 
@@ -79,7 +79,7 @@ impl Table {
     }
 }
 
-/// The tables within one transaction.
+/// Reads and writes the tables within one transaction.
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 

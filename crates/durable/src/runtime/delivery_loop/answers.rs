@@ -1,4 +1,4 @@
-//! The answers to ends and renewals.
+//! Handles the store's answers to ends and renewals.
 
 use super::DeliveryLoop;
 use super::ends::{Answered, Stored};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Reports ends that the store has, or that are lost, and begins the deliveries that waited for them.
+    /// Counts ends that the store has confirmed, and ends that are lost. Then begins the deliveries that waited for
+    /// these ends.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
@@ -25,7 +26,7 @@ impl DeliveryLoop<'_> {
                     }
                 }
                 Err(lost) => {
-                    // The leases end by themselves, and the timers are delivered again.
+                    // The leases run out, and the timers are delivered again.
                     runtime.reporter.ends_lost(lost.len());
                     for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
                         let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store.now());
@@ -36,11 +37,11 @@ impl DeliveryLoop<'_> {
         }
         let now = runtime.store.now();
         answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
-        // An end that was lost leaves a lease.
+        // A lost end leaves a lease behind.
         self.launcher.set_renewal();
     }
 
-    /// Emits the end of a delivery as the store has it, if there is an observer.
+    /// Tells the observer, if there is one, how a delivery ended in the store.
     fn emit_end(&self, stored: &Stored) {
         let Stored { end, outcome, next_due } = stored;
         let Some(observed) = &end.delivery.observed else { return };
@@ -55,13 +56,13 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of the leases of all deliveries under way.
+    /// Sends a renewal of the leases of all deliveries under way, and of all ends on their way.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
-                // The leases of these are renewed once they are sent, and must not be ended as those of a holder that
-                // is gone.
+                // The leases of these ends are renewed once the ends are sent. Until then a reap must not end them as
+                // leases of a holder that is gone.
                 state.requests.renewal = RenewalAlarm::Rung;
                 return;
             }
@@ -72,7 +73,7 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Notes the answer to a renewal, and ends the leases whose holder is gone.
+    /// Handles the answer to a renewal, and then ends the leases whose holders are gone.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {
@@ -122,7 +123,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Notes the new ends of leases: a renewed lease lasts at least its length from `begin` on.
+    /// Notes when the renewed leases end: each lasts at least a lease time from `begin` on.
     fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
         let mut state = self.runtime.lock();
         for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {

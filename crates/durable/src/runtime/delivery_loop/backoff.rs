@@ -1,18 +1,18 @@
-//! The delays after errors of the store.
+//! Computes the delays after errors of the store.
 
 use core::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Delays that double from one to the next, up to the longest.
+/// Delays of which each is twice the delay before, up to the longest.
 pub(super) struct Backoff {
     last: Duration,
     longest: Duration,
 }
 
 impl Backoff {
-    /// Delays well below the lease, so that leases are renewed in time once the store recovers.
+    /// Makes delays well below the lease, so that leases are renewed in time once the store recovers.
     pub(super) fn new(lease: Duration) -> Self {
         Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
     }

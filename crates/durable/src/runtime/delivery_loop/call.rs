@@ -1,4 +1,4 @@
-//! A call of the store that the loop does not wait for.
+//! A call of the store for which the loop does not wait.
 
 use crate::store::{Answer, StoreError, StoreErrorKind};
 use core::future::Future;
@@ -6,7 +6,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A call at the store. A panic of the store in a poll, or in the drop of its future, is an error.
+/// The future of a call at the store. A panic of the store in a poll becomes an error. A panic in the drop of its
+/// future is caught.
 pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {
@@ -15,7 +16,7 @@ impl<T> Call<T> {
     }
 }
 
-/// The error for a panic of the store.
+/// Makes the error for a panic of the store.
 pub(super) fn store_panicked() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the store panicked")
 }

@@ -1,13 +1,13 @@
-//! The rates of claims, their pauses and numbers.
+//! Keeps the rates, pauses and numbers of claims.
 
 use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The claims of a loop.
+/// The state that the loop's claims share.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
-    /// The pauses after errors.
+    /// The pauses after errors of the store.
     pub(super) backoff: Backoff,
     /// The number of the last claim.
     number: u64,

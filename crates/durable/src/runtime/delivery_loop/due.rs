@@ -1,4 +1,4 @@
-//! Claims of due timers, and of parked timers for callers.
+//! Claims due timers, and parked timers for callers.
 
 use super::DeliveryLoop;
 use crate::handler::Verdict;
@@ -10,7 +10,7 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers in a claim.
 const CLAIM: u32 = 512;
-/// The payload bytes after which a claim takes no further timer.
+/// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
 /// The longest time for which the alarm is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
@@ -20,7 +20,7 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Puts timers back whose handlers were missing when they were due, and are there now.
+    /// Unparks the timers that had no handler when they were due and have a handler now.
     pub(super) fn put_back_known_kinds(&mut self) {
         let runtime = self.runtime;
         for kind in runtime.kinds() {
@@ -107,14 +107,16 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins deliveries, or keeps those timers whose ends are on their way (C2).
+    /// Begins the deliveries of claimed timers. A timer is kept back while the end of its last delivery is on its way
+    /// to the store (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);
         }
     }
 
-    /// Begins the deliveries of a claim whose answer was lost, if it can be asked for. Otherwise the leases end.
+    /// Begins the deliveries of a claim whose answer was lost, if the store can still tell its timers. Otherwise the
+    /// leases run out.
     fn recover(&mut self, error: &StoreError, claim: u64) {
         let runtime = self.runtime;
         if error.kind() == StoreErrorKind::Unknown
@@ -124,7 +126,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims parked timers for a caller, and begins their deliveries.
+    /// Claims parked timers for a caller, begins their deliveries, and answers the caller.
     pub(super) fn take_parked(&mut self, fetch: Fetch, room: usize) {
         let runtime = self.runtime;
         let Fetch { reason, wanted, most, reply } = fetch;

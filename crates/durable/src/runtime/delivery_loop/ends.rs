@@ -1,31 +1,32 @@
-//! The ends of deliveries on their way to the store.
+//! Reports the ends of deliveries to the store.
 //!
 //! The calls are futures of one [`FuturesUnordered`]. The loop polls it between its other steps, and while it waits for
-//! a claim. So an end that the store does not answer delays the ends of its own part of the store, and no claim.
+//! a claim. So an end that the store does not answer delays only the ends of its own part of the store, and no claim.
 //!
 //! # Parts
-//! A store has parts that may be away while others answer ([`TimerStore::parts`]), or none. The ends of a part are sent
-//! in their order, in one batch at a time; ends that come before the answer make the next batch. A part without ends is
-//! forgotten.
+//! Some stores have parts, of which one may fail while others answer ([`TimerStore::parts`]). The ends of a part are
+//! sent in their order, in one batch at a time. Ends that come before the answer make the next batch. A part without
+//! ends is forgotten.
 //!
 //! | state of a part | begins with | ends with |
 //! |---|---|---|
 //! | `AtStore` | an end, or the end of a rest | the answer: the next batch is sent, or the part is forgotten; an error: `Resting` |
 //! | `Resting` | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
 //!
-//! An error that is not transient has no second attempt. Its batch is sent end by end after the rest, since one of them
-//! may be at fault, and an end that fails alone is *lost*: its lease ends by itself, and the timer is delivered again.
-//! During a stop a batch is lost as well once its pauses have become long, or once the stop has waited for its lease's
-//! length.
+//! After an error that is not transient, the batch is not repeated. Its ends are sent one by one after the rest, since
+//! one of them may be at fault. An end that fails alone is *lost*: its lease runs out, and the timer is delivered
+//! again. During a stop, a batch is also lost once its pauses have become long, or once the stop has waited for the
+//! length of a lease.
 //!
 //! # Invariants
-//! C1. An end is in one place: noted under the runtime's lock, waiting here, at the store, or answered. It leaves this
-//!     module once, as stored or as lost.
-//! C2. At most one end of a timer is here that the store can accept. A delivery of a timer that is claimed while its
-//!     end is here begins after the end's answer. So the store gets the ends of a timer in their order, and an observer
-//!     sees its deliveries in their order.
-//! C3. While an end is here, its lease is renewed. It is not ended as that of a holder that is gone.
-//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are here.
+//! C1. An end is in a single place: noted under the runtime's lock, waiting in this module, at the store, or answered.
+//!     It leaves this module once, as stored or as lost.
+//! C2. At most one end of a timer is in this module that the store can accept. If a timer is claimed while an end of it
+//!     is in this module, its delivery begins after that end's answer. So the store gets the ends of a timer in their
+//!     order, and an observer sees its deliveries in their order.
+//! C3. While an end is in this module, its lease is renewed. A reap does not end the lease as that of a holder that is
+//! gone.
+//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are in this module.
 //!
 //! # Races
 //! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:
@@ -51,37 +52,37 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends that are reported in one batch.
+/// The greatest number of ends in one batch.
 const BATCH: usize = 4_096;
 
-/// An end that the store has, with its answer.
+/// An end that the store has confirmed, with its outcome.
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
-    /// The due moment of the next delivery, for an observer.
+    /// The due moment of the next delivery. Read only for an observer.
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The results of ends since the loop last asked.
+/// The ends of deliveries that the store has confirmed, or that are lost, since the loop last asked.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches that the store has, and those that it has not answered and is not asked again, in their order.
+    /// The batches in order: `Ok` if the store has confirmed the ends, and `Err` if they are lost.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// The claimed timers that waited for these ends (C2).
+    /// The claimed timers that waited for these ends. Their deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of one part of the store.
+/// The ends of one part of the store, and the state of its call.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends that are at the store, or rest.
+    /// The ends of the present call, or of the call that is repeated after a pause.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The time of the last change of the state, for the runtime's health.
+    /// The time of the last change of the state. The runtime's health shows how long a call has taken.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that are still to be sent one by one. A batch that the store refused is sent so, to find the
-    /// end at fault.
+    /// The number of ends that must still be sent one by one. A refused batch is sent in this way, to find the end at
+    /// fault.
     alone: usize,
 }
 
@@ -91,10 +92,10 @@ enum PartState {
     Resting { until: Instant },
 }
 
-/// The answer to a batch: for each end its outcome and the due moment of the next delivery.
+/// The answer to a batch: the outcome of each end, and the due moment of the next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
-/// The call with the batch of a part.
+/// The call that reports the batch of a part.
 struct Report {
     part: u32,
     call: Call<Answers>,
@@ -109,11 +110,11 @@ impl Future for Report {
     }
 }
 
-/// All ends between the runtime's lock and their reports.
+/// Keeps all ends from when the loop takes them to when the store has answered.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
-    /// The number of parts of the store. Asked once: the loop needs it under the runtime's lock, where no code of a
-    /// store runs.
+    /// The number of parts of the store. Read once: the loop needs it under the runtime's lock, where no code of a
+    /// store may run.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -121,11 +122,11 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends here.
+    /// The number of ends that the store has not answered, or whose answers were not taken.
     count: usize,
-    /// The timers of these ends, if the store has parts (C2).
+    /// The ids of the timers whose ends are on their way, if the store has parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers whose ends are here (C2).
+    /// Claimed timers that wait until the store has answered the end of their last delivery (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -149,22 +150,22 @@ impl Ends {
         }
     }
 
-    /// Whether the store has parts that may be away while others answer (C4).
+    /// Returns whether the store has parts (C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Whether an end that comes now may be sent at once.
+    /// Returns whether an end that comes now can be sent at once, without waiting for the answer to another batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// The number of ends that are here.
+    /// Returns the number of ends that the store has not answered, or whose answers were not taken.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of timers that are claimed and wait for their ends.
+    /// Returns the number of claimed timers that wait for the end of their last delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -177,12 +178,12 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// The beginning of the longest call or rest.
+    /// Returns the moment at which the oldest call, or pause after an error, began.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// The first end of a rest.
+    /// Returns the moment at which the first pause after an error ends.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -191,15 +192,15 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// The leases of the ends that are here (C3).
+    /// Returns the leases of the deliveries whose ends are on their way (C3).
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends over, and sends them if nothing of their parts is at the store. They are at the store after the next
-    /// [`poll`](Self::poll).
+    /// Takes ends of deliveries. If a part of the store has neither a call nor a pause, makes a call with its ends. The
+    /// calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -229,7 +230,7 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Sends the next batch of a part that has nothing at the store, or forgets the part.
+    /// Makes a call with the next batch of a part, or forgets the part if it has no ends.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
@@ -246,8 +247,8 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Sends the batches that have rested, and takes the answers that are there. A store that answers at once gets
-    /// batch after batch.
+    /// Repeats the batches whose pauses are over, polls all calls, and takes the answers that are there. A store that
+    /// answers at once gets batch after batch.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -272,7 +273,7 @@ impl Ends {
         let rest = part.backoff.next();
         let is_over = self.is_stopping && part.backoff.is_longest();
         if error.is_transient() && !is_over {
-            // The same batch again.
+            // The same batch is sent again after the rest.
         } else if part.batch.len() > 1 && error.kind() != StoreErrorKind::Closed && !error.is_transient() {
             part.alone += part.batch.len();
             part.batch.drain(..).rev().for_each(|end| part.waiting.push_front(end));
@@ -292,14 +293,15 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all rests, once: a batch that rests is sent again at once, and given up once its pauses are long.
+    /// Ends all pauses after errors, once: their batches are sent again at once. From now on a batch is given up once
+    /// its pauses are long.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
         }
     }
 
-    /// Gives all ends up that are here, and the timers that wait for them.
+    /// Gives up all ends that are on their way, and drops the timers that wait for them.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
         for (_, mut part) in self.parts.drain() {
@@ -309,7 +311,7 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// The results since the last call. Their ends are here no longer.
+    /// Returns the ends that the store has confirmed, or that are lost, since the last call.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -327,12 +329,13 @@ impl Ends {
         Answered { batches, free }
     }
 
-    /// The errors since the last call.
+    /// Returns the errors of the store since the last call.
     pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer until its end is answered. Returns it if no end of it is here.
+    /// Keeps a claimed timer back while the end of its last delivery is on its way to the store. Returns the timer if
+    /// no end of it is on its way.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -342,7 +345,7 @@ impl Ends {
     }
 }
 
-/// Reports ends to the store, and reads for an observer when the next deliveries are due.
+/// Makes the call that reports ends to the store. For an observer it also reads when the next deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
     let observed =
@@ -368,7 +371,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// The phase of a timer that is stored again.
+/// Returns the phase in which an operation stores a timer again, if it does.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),
@@ -376,7 +379,7 @@ fn phase_of(op: &Op) -> Option<Phase> {
     }
 }
 
-/// The timer that is delivered next, after an end.
+/// Returns the timer that is delivered next after an end: the same timer, or the next occurrence.
 fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
     let (phase, next) = match (returned, outcome) {
         (Some(phase), _) => (phase, None),

@@ -1,4 +1,4 @@
-//! The beginning of deliveries.
+//! Begins deliveries.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads};
@@ -16,10 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The shortest pause before a lease that has ended is looked at again.
+/// The shortest pause before a renewal that is set for the end of a lease.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
-/// Begins deliveries, and sets their alarms.
+/// Begins deliveries, and sets their timeouts and the alarm of the next renewal.
 #[derive(Clone, Copy)]
 pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
@@ -27,32 +27,32 @@ pub(super) struct Launcher<'a> {
     threads: &'a Threads,
 }
 
-/// The reason why a delivery must not be made.
+/// The reason why a delivery must not begin.
 enum Obstacle {
-    /// The operation ends it.
+    /// The delivery ends at once with this operation.
     End(Op),
-    /// The store has forgotten the timer: nothing ends it.
+    /// The store has removed the timer, so there is no delivery to end.
     Forgotten,
 }
 
 impl<'a> Launcher<'a> {
-    /// `None` before the runtime has its alarms.
+    /// Makes a launcher; `None` before the runtime has its alarms.
     pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins a delivery, or ends it at once if it must not be made.
+    /// Begins a delivery of a claimed timer, or ends it at once if it must not begin.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
-        // Not under the lock: one copies the timer, the other calls the function for incidents.
+        // Not under the lock: the first call copies the timer, and the second calls the function for incidents.
         let mut delivery = self.under_way(&timer, token);
         let obstacle = self.obstacle(&timer, token, now);
         let mut state = runtime.lock();
         let number = state.deliveries.number();
         delivery.number = number;
-        // The return of a handler makes the loop look for the timers that were withheld. This delivery calls none, so
-        // the look is requested here.
+        // When a handler returns, the loop claims the timers that were left because of shares. No handler is called
+        // here, so that claim is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
         match obstacle {
             None => {}
@@ -81,7 +81,7 @@ impl<'a> Launcher<'a> {
         self.set_renewal();
         let timeout = self.alarms.timeout_in(number, timer.policy.timeout);
         {
-            // A handler that is seen to run has its timeout.
+            // The handler counts as running only once its timeout is set.
             let mut state = runtime.lock();
             state.deliveries.enter(number, runtime.settings.in_turn.then_some(&*timer.namespace));
             if let Some(delivery) = state.deliveries.get_mut(number) {
@@ -109,7 +109,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// The runtime's record of a delivery, without its number.
+    /// Makes the runtime's record of a delivery, without its number.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
@@ -156,12 +156,13 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Sets the alarm of the next renewal, unless it is set (R4).
+    /// Sets the alarm of the next renewal, a third of a lease from now, unless it is set (R4).
     pub(super) fn set_renewal(&self) {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// The same, at the end of a lease if that comes earlier: its holder may be gone.
+    /// Sets the alarm of the next renewal for the end of a lease, or for a third of a lease from now if that is
+    /// earlier. The holder of the lease may be gone.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }
@@ -176,7 +177,7 @@ impl<'a> Launcher<'a> {
             is_unset
         };
         if is_unset {
-            // Not under the lock, for which the engine's thread waits.
+            // This must not be under the lock, for which the engine's thread may wait.
             self.alarms.renew_in(rest);
         }
     }

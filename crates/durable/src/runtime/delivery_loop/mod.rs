@@ -1,7 +1,8 @@
 //! The loop of a runtime: it claims due timers, hands them to handlers, and reports the ends of deliveries to the
 //! store.
 //!
-//! One thread does all of it. It chooses a step, makes it, and chooses again; without a step it sleeps until a signal:
+//! One thread does all of this. It chooses a step, makes it, and chooses again. Without a step it sleeps until a
+//! signal:
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
@@ -37,7 +38,7 @@
 //! | `Rung` | the start, the alarm | the renewal is sent, once no ends wait to be sent and C4 permits it: `Unset` |
 //!
 //! # Choice of a step
-//! The first line that applies ([`DeliveryLoop::choose`](wait)):
+//! The loop takes the first line that applies ([`DeliveryLoop::choose`](wait)):
 //!
 //! | condition | choice |
 //! |---|---|
@@ -54,30 +55,29 @@
 //!
 //! # Wake-ups
 //! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
-//! `poll` under the lock, and then polls: the call that it waits for, the ends, the renewal. A waker that is called
-//! after a poll sets `poll` again, and the thread sees it before it sleeps, since it looks at `poll` and begins to
-//! sleep under one lock. A call that is polled once too often answers "pending" again. No call is pushed or made
-//! without a poll after it.
+//! `poll` under the lock, and then polls the call that it waits for, the ends, and the renewal. A waker that is called
+//! after a poll sets `poll` again. The thread sees that before it sleeps, since it looks at `poll` and begins to sleep
+//! under one lock. A call that is polled once too often answers "pending" again. Each call that is made is polled
+//! afterwards.
 //!
 //! # Why no timers are loaded ahead
-//! The store's index by due moment is the queue, and every claim returns the moment at which the next timer is due. So
-//! the engine's wheel has one timer for all stored timers: the alarm. A timer that is created, moved or cancelled
-//! changes the index in the transaction that answers its caller, and there is no copy of the index that could be out of
-//! date.
+//! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
+//! the engine's wheel has a single timer for all stored timers: the alarm. A timer that is created, moved or cancelled
+//! changes the index in the transaction that answers its caller. No copy of the index can be out of date.
 //!
 //! # Invariants
 //! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
-//! R2. While a claimable timer is in the store and there is room for a delivery, the loop looks, or an alarm is set for
-//!     the timer's due moment or earlier.
+//! R2. While a claimable timer is in the store and there is a place for a delivery, a claim is requested, or an alarm
+//!     is set for the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.
-//! R4. While leases are in the store, as far as is known, a renewal is set: it renews those of deliveries under way,
-//!     and ends those whose holder is gone.
+//! R4. While leases are in the store, as far as is known, the alarm of a renewal is set. The renewal extends the leases
+//!     of deliveries under way, and the reap after it ends leases whose holders are gone.
 //! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
 //!     thread that wants the lock, or want it itself.
-//! R6. Events are emitted by the loop's thread alone, a timer's in their order. Events of other threads are noted under
-//!     the lock and emitted before any end that is noted later.
-//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer: a store that answers claims and no ends costs
-//!     a bounded memory.
+//! R6. The loop's thread alone emits events, those of a timer in their order. Events of other threads are kept under
+//!     the lock. They are emitted before any end that is kept later.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. So a store that answers claims and no ends
+//!     costs bounded memory.
 
 mod answers;
 mod backoff;
@@ -103,7 +103,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-/// The thread of a runtime, with the state that no other thread has.
+/// The state of the loop's thread, which no other thread has.
 pub(crate) struct DeliveryLoop<'a> {
     runtime: &'a Arc<Runtime>,
     launcher: Launcher<'a>,
@@ -113,7 +113,7 @@ pub(crate) struct DeliveryLoop<'a> {
     renewals: Renewals,
 }
 
-/// A step of the loop.
+/// The steps of the loop, with the data that they need.
 enum Step {
     Emit(Vec<Event>),
     Report(Answered),
@@ -123,7 +123,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// Makes the loop poll its calls.
+/// The waker of all calls at the store: makes the loop poll them.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {
@@ -148,7 +148,7 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
         };
         this.put_back_known_kinds();
-        // The clock may have gone back while no process ran.
+        // The store's clock may have gone back while no process ran.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {
             runtime.note_step(threads);
@@ -179,8 +179,8 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Waits until the ends that the store has answered survive the end of the process, which may follow at once, and
-/// leaves the store to the processes that share it.
+/// Makes the ends that the store has answered durable, since the process may end at once. Then leaves a store that
+/// several processes share.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

@@ -1,4 +1,4 @@
-//! The renewal of leases (R4).
+//! Renews the leases of deliveries under way (R4).
 //!
 //! | stage | begins with | ends with |
 //! |---|---|---|
@@ -34,13 +34,13 @@ impl Lease {
     }
 }
 
-/// A renewal that was answered.
+/// A renewal that the store has answered.
 pub(super) struct Renewed {
     /// The leases of deliveries under way that the renewal asked for.
     pub(super) leases: Vec<Lease>,
-    /// The moment before the renewal was sent: the leases last for their length from then on at least.
+    /// The store's time before the renewal was sent. Each renewed lease lasts at least a lease time from then on.
     pub(super) begin: UtcMillis,
-    /// The timers whose leases are lost.
+    /// The timers whose leases are lost, or the error of the renewal.
     pub(super) lost: Result<Vec<TimerId>, StoreError>,
 }
 
@@ -69,12 +69,12 @@ impl Renewals {
         Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
     }
 
-    /// Whether a renewal is at the store, or its answer waits for the loop.
+    /// Returns whether a renewal is at the store, or its answer waits for the loop.
     pub(super) fn is_in_progress(&self) -> bool {
         !matches!(self.stage, RenewalStage::Idle)
     }
 
-    /// The moment at which the renewal was sent that has no answer.
+    /// Returns the moment at which the renewal was sent that has no answer yet.
     pub(super) fn since(&self) -> Option<Instant> {
         match self.stage {
             RenewalStage::AtStore { since, .. } => Some(since),
@@ -82,8 +82,8 @@ impl Renewals {
         }
     }
 
-    /// Sends a renewal of the leases of deliveries under way, and of these `others`. It is at the store after the next
-    /// [`poll`](Self::poll).
+    /// Makes a call that renews the leases of deliveries under way, and these `others`. The call reaches the store at
+    /// the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);
@@ -103,7 +103,7 @@ impl Renewals {
         }
     }
 
-    /// The renewal that was answered since the last call.
+    /// Takes the answer to the last renewal, if it has come.
     pub(super) fn take_answered(&mut self) -> Option<Renewed> {
         match core::mem::take(&mut self.stage) {
             RenewalStage::Answered(renewed) => Some(renewed),

@@ -1,4 +1,4 @@
-//! The choice of the loop's next step, and its waits: for work, for the answer of a call, for the end of a pause.
+//! Chooses the loop's next step, and waits: for work, for the answer of a call, for the end of a pause.
 
 use super::ends::Ends;
 use super::{DeliveryLoop, Step};
@@ -13,16 +13,16 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of ends without an answer from which on nothing is claimed (R7).
+/// If this number of ends have no answer, nothing is claimed (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
-    /// Drive the calls.
+    /// Poll the calls at the store.
     Drive,
-    /// Give back all deliveries under way: the stop has waited for them.
+    /// Give back all deliveries under way, since the stop has waited for them long enough.
     GiveBack,
-    /// Give up the ends: the stop has waited for their answers.
+    /// Give up the ends, since the stop has waited for their answers long enough.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -58,7 +58,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// See the table of the module above.
+    /// Chooses the next step. The table "Choice of a step" in the parent module shows the order.
     fn choose(&mut self, state: &mut RuntimeState) -> Choice {
         if has_calls(&self.ends, state, true) {
             return Choice::Drive;
@@ -106,7 +106,7 @@ impl DeliveryLoop<'_> {
         let occupied = state.deliveries.running() + self.ends.kept();
         let room = self.runtime.settings.concurrency.saturating_sub(occupied);
         let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
-        // In turn with the claims of due timers: neither waits for all of the others.
+        // Fetches alternate with claims of due timers, so that neither waits for all of the other kind.
         if may_claim
             && !(state.requests.look && self.claims.was_fetch)
             && let Some(fetch) = state.requests.fetches.pop_front()
@@ -122,7 +122,7 @@ impl DeliveryLoop<'_> {
         Choice::Sleep { wakes, until }
     }
 
-    /// Notes that the step has ended.
+    /// Notes that the step has ended, and wakes the threads that wait for it.
     pub(super) fn finish_step(&self) {
         let mut state = self.runtime.lock();
         state.activity = Activity::Choosing;
@@ -139,7 +139,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the calls at the store, and sends the ends that were noted if `takes_ends`.
+    /// Polls the calls at the store. With `takes_ends` it first sends the ends that deliveries have left.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
@@ -164,7 +164,7 @@ impl DeliveryLoop<'_> {
         self.runtime.lock().unanswered = self.unanswered();
     }
 
-    /// Waits for the answer of a call, and drives the other calls until then.
+    /// Waits for the answer of a call, and polls the other calls until then.
     pub(super) fn wait_for<F: Future>(&mut self, call: F) -> F::Output {
         let mut call = pin!(call);
         let waker = self.waker.clone();
@@ -177,7 +177,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Reports an error of the store and pauses. Returns false, and does not pause, if the runtime is stopped.
+    /// Reports an error of the store and pauses. Returns false, without a further pause, once the runtime is stopped.
     pub(super) fn bear(&mut self, error: &StoreError) -> bool {
         self.runtime.reporter.store_failed(error);
         let until = Instant::now() + self.claims.backoff.next();
@@ -191,9 +191,9 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// A turn of a wait that no request ends: drives calls, or sleeps.
+    /// Polls the calls at the store, or sleeps, once. The caller repeats this until its own condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
-        // Ends of a store without parts make one batch for the time after the wait.
+        // In a store without parts, ends that come during the wait are sent after it, in one batch.
         let takes_ends = self.ends.has_parts();
         let runtime = self.runtime;
         let state = runtime.lock();
@@ -206,7 +206,8 @@ impl DeliveryLoop<'_> {
     }
 }
 
-/// Whether a call needs a poll, or ends wait to be sent and `takes_ends`.
+/// Returns whether there is something to poll or to send: a call must be polled, a rest is over, the stop is new, or,
+/// with `takes_ends`, ends wait to be sent.
 fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
     state.requests.poll
         || takes_ends && !state.settled.ends.is_empty()
@@ -219,7 +220,7 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Waits for a signal among `wakes`, for the waker of a call, for the stop, or for the moment.
+/// Waits for a signal among `wakes`, for the waker of a call, for the stop, or for the moment `until`.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
     let mut state = match until {
@@ -232,7 +233,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Gives back the timers of all deliveries that are under way. Returns their settlements, for the caller to wake.
+/// Settles all deliveries under way, and gives their timers back. Returns their settlements, which the caller must
+/// wake.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

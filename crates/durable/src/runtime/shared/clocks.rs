@@ -1,11 +1,12 @@
-//! Steps of the store's clock.
+//! Notices steps of the store's clock, and has schedules computed anew after a step back.
 //!
-//! The loop compares the clocks at each of its steps. A store whose clock announces steps makes it compare at once;
-//! without an announcement a step is seen at the loop's next step, or when the program asks for a comparison.
+//! The loop compares the store's clock with a steady clock at each of its steps. A store that announces steps of its
+//! clock makes the loop compare at once. Without an announcement a step is noticed at the loop's next step, or when the
+//! program asks for a comparison.
 //!
 //! After a step back, and at the start, a worker computes the plans anew that were decided on by a clock that was
-//! ahead. One worker at a time does so. After a step back during its work it begins again, and after an error of the
-//! store, too, when a pause is over. [`Plans`] are its states.
+//! ahead. Only one worker does so at a time. It begins again after another step back during its work. It also begins
+//! again, after a pause, when the store fails. [`Plans`] are its states.
 
 use super::plans::Plans;
 use super::{Runtime, RuntimeState};
@@ -14,15 +15,15 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause after an error of the store.
+/// The pause after an error of the store, before the worker tries again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Makes the loop turn if the clock has stepped.
+    /// Wakes the loop if the store's clock has stepped.
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-            // The loop's own comparison is to see the step.
+            // A copy is compared, so that the loop's own comparison still sees the step.
             steps.clone().compare(|| self.store.now(), || self.clocks.steady.true_now()).is_some()
         };
         if has_stepped {
@@ -30,7 +31,7 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the clock since the last turn.
+    /// Reports a step of the store's clock since the last call. After a step back it has plans computed anew.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +44,7 @@ impl Runtime {
         }
     }
 
-    /// Has plans computed anew by the present clock.
+    /// Starts a worker that computes plans anew by the present clock, unless a worker does so already.
     pub(crate) fn follow_clock(self: &Arc<Self>, threads: &Threads) {
         let Some(follow) = self.settings.follow_clock.clone() else { return };
         {
@@ -64,14 +65,14 @@ impl Runtime {
     }
 }
 
-/// A worker that computes plans anew, or will.
+/// A worker that computes plans anew, or is about to.
 struct Following {
     runtime: Arc<Runtime>,
     is_at_it: bool,
 }
 
 impl Following {
-    /// Whether plans are stale and the worker goes on.
+    /// Returns whether the worker must compute plans. Otherwise its work is over.
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();
@@ -90,7 +91,7 @@ impl Following {
     }
 }
 
-/// The worker has ended, or the queue of the workers was dropped.
+/// Notes that the worker has ended, or was dropped from the queue of the workers.
 impl Drop for Following {
     fn drop(&mut self) {
         if self.is_at_it {

@@ -1,7 +1,7 @@
-//! The deliveries of a runtime, from the claim of a timer to the return of its handler.
+//! Keeps the deliveries of a runtime, from the claim of a timer to the return of its handler.
 //!
-//! A delivery is *under way* until it is settled. Its handler *runs* until it returns or its future is dropped, which
-//! may be later: a handler that overruns its timeout still has its place.
+//! A delivery is *under way* until it is settled: until its end is decided. Its handler *runs* until it returns or its
+//! future is dropped, which may be later. A handler that overruns its timeout still takes a place.
 
 use super::delivery::UnderWay;
 use super::occupants::Occupants;
@@ -13,13 +13,13 @@ pub(crate) struct Deliveries {
     under_way: HashMap<u64, UnderWay>,
     /// The number of handlers that have not returned.
     running: usize,
-    /// The namespaces of these handlers, if claims are in turn.
+    /// The namespaces of the handlers that have not returned. Empty unless namespaces share the handlers.
     occupants: Occupants,
     next_number: u64,
 }
 
 impl Deliveries {
-    /// A number for a delivery that no other delivery of the runtime has.
+    /// Returns a number that no other delivery of the runtime has.
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -33,7 +33,7 @@ impl Deliveries {
         self.under_way.get_mut(&number)
     }
 
-    /// Takes out a delivery that is settled. `None` if the delivery is not under way any more.
+    /// Takes out a delivery, to settle it. `None` if the delivery is not under way any more.
     pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
         self.under_way.remove(&number)
     }
@@ -46,12 +46,12 @@ impl Deliveries {
         self.under_way.values()
     }
 
-    /// Whether no delivery is under way. Handlers may run.
+    /// Returns whether no delivery is under way. Handlers may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Counts the handler of a delivery as running, for the share of this namespace if claims are in turn.
+    /// Counts the handler of a delivery as running. With a namespace, counts it in that namespace's share, too.
     pub(crate) fn enter(&mut self, number: u64, namespace: Option<&str>) {
         self.running += 1;
         if let Some(namespace) = namespace {
@@ -65,17 +65,17 @@ impl Deliveries {
         self.occupants.leave(number);
     }
 
-    /// The number of handlers that have not returned.
+    /// Returns the number of handlers that have not returned.
     pub(crate) fn running(&self) -> usize {
         self.running
     }
 
-    /// The number of handlers that run although their deliveries are settled.
+    /// Returns the number of handlers that run although their deliveries are settled.
     pub(crate) fn overrun(&self) -> usize {
         self.running.saturating_sub(self.under_way.len())
     }
 
-    /// The number of handlers of each namespace, if claims are in turn.
+    /// Returns the number of running handlers of each namespace. Empty unless namespaces share the handlers.
     pub(crate) fn by_namespace(&self) -> Arc<BTreeMap<Box<str>, usize>> {
         self.occupants.counts()
     }

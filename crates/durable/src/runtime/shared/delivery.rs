@@ -1,4 +1,4 @@
-//! A delivery under way, on the runtime's side.
+//! Describes a delivery under way, for the runtime.
 
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
@@ -16,32 +16,33 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before the claim, if the store has forgotten it, so that no end is reported.
+    /// The timer as it was before the claim, if it is delivered at most once. The store has removed such a timer, so
+    /// its end is not reported.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery in this runtime.
     pub(crate) number: u64,
     pub(crate) timeout: Option<tourbillon::TimerId>,
-    /// The due moment.
+    /// The moment from which this delivery was due.
     pub(crate) due: UtcMillis,
-    /// The end of the lease.
+    /// The moment at which the lease ends.
     pub(crate) until: UtcMillis,
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock.
     pub(crate) begun: Option<Timestamp>,
-    /// Whether the handler has snoozed a timer that the store has forgotten.
+    /// Whether the handler has snoozed a timer that the store has removed.
     pub(crate) is_snoozed: bool,
-    /// The delivery for an observer, if there is one.
+    /// The data for an observer's events. `None` without an observer.
     pub(crate) observed: Option<Observed>,
 }
 
-/// The end of a delivery, and the operation that tells it to the store.
+/// A settled delivery, and the operation that reports its end to the store.
 #[derive(Debug)]
 pub(crate) struct DeliveryEnd {
     pub(crate) delivery: UnderWay,
     pub(crate) op: Op,
 }
 
-/// The part of a delivery that an observer's events show.
+/// The data of a delivery that an observer's events show.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) attempt: Arc<Attempt>,
@@ -55,7 +56,7 @@ impl Observed {
         Self { attempt: Arc::new(Attempt::new(timer)), verdict: None, took: None }
     }
 
-    /// The way in which the delivery ends by this operation.
+    /// Returns the way in which the delivery ends, if this operation reports its end.
     pub(crate) fn ending(&self, op: &Op) -> Ending {
         match (&self.verdict, op) {
             (Some(verdict), _) => Ending::Answered(verdict.clone()),

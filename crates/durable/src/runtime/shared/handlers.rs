@@ -1,4 +1,4 @@
-//! The runtime as handlers see it, on their threads.
+//! Answers the calls that handlers make on their threads.
 
 use super::delivery::{DeliveryEnd, UnderWay};
 use super::settle::ended_unstored;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause after an executor has dropped a handler's work.
+/// The pause before a timer is delivered again whose work an executor has dropped.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
@@ -50,7 +50,7 @@ impl Supervisor for Runtime {
         let at = self.store.now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // There is room for a timer that was withheld.
+        // The place is free for a timer that was left because its namespace had its share.
         state.requests.look |= state.backlog.is_withheld;
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
@@ -68,10 +68,10 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Notes the end of a delivery whose work was dropped.
+/// Decides the end of a delivery whose work was dropped, and keeps it for the loop.
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
-        // The store has forgotten the timer, and its handler may have had its effect.
+        // The store has removed the timer, and its handler may have had its effect.
         Some(_) if has_begun => {
             let attempt = delivery.observed.map(|observed| observed.attempt);
             let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));

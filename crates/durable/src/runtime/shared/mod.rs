@@ -1,4 +1,4 @@
-//! The part of a runtime that its threads share: the loop, the workers, the engine's thread, the callers of
+//! Holds the state that the threads of a runtime share: the loop, the workers, the engine's thread, the callers of
 //! [`Timers`](crate::Timers).
 
 mod clocks;
@@ -33,14 +33,14 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of leases that are reaped at once.
 pub(super) const REAP: u32 = 1_000;
-/// The longest patience of a stop.
+/// The longest time for which a stop waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime itself. The store has a third clock, its own.
+/// The clocks of a runtime. The store has a third clock of its own.
 pub(super) struct Clocks {
-    /// Counts alarms and timeouts.
+    /// The clock by which alarms and timeouts are counted.
     pub(super) alarms: Arc<dyn Clock>,
-    /// Shows steps of the store's clock.
+    /// The clock that is compared with the store's clock, to notice its steps.
     pub(super) steady: Arc<dyn Clock>,
 }
 
@@ -57,15 +57,15 @@ pub(crate) struct Runtime {
     pub(super) changed: Condvar,
 }
 
-/// The present load of a runtime.
+/// The numbers that show how busy a runtime is now.
 pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
-    /// Of these, the number whose deliveries are settled.
+    /// The number of running handlers whose deliveries are settled: their time is over.
     pub(crate) overrun: usize,
-    /// The moment of the first pending timer, as far as the last claim knew.
+    /// The due moment of the first pending timer, as far as the last claim knew.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the loop, or an end, has waited for the store.
+    /// The time for which the loop, a batch of ends or a renewal has waited for the store's answer.
     pub(crate) stuck_for: Option<Duration>,
 }
 
@@ -119,28 +119,28 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loop if it sleeps and this is among its signals.
+    /// Wakes the loop if `is_wanted` holds for the signals for which it sleeps.
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
         }
     }
 
-    /// Makes the loop look for timers that are due.
+    /// Makes the loop claim timers that are due.
     pub(crate) fn look(&self) {
         let mut state = self.lock();
         state.requests.look = true;
         self.notify(&state, |wakes| wakes.on_requests);
     }
 
-    /// Makes the loop poll its calls.
+    /// Makes the loop poll its calls at the store.
     pub(super) fn poll(&self) {
         self.lock().requests.poll = true;
         self.changed.notify_all();
     }
 
-    /// Makes the loop claim timers that are parked for a reason. The answer is their number; `None` if the store has no
-    /// such claim.
+    /// Makes the loop claim timers that are parked for a reason. The answer is the number of claimed timers, or `None`
+    /// if the store has no such claim.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -156,7 +156,7 @@ impl Runtime {
         answer
     }
 
-    /// Handles the engine's signal.
+    /// Acts on a signal of the engine's timers.
     pub(super) fn signal(&self, signal: Signal) {
         match signal {
             Signal::Look => self.look(),
@@ -172,7 +172,7 @@ impl Runtime {
         }
     }
 
-    /// Stops the loop. It waits for deliveries under way for at most `patience`.
+    /// Stops the loop. The loop waits for deliveries under way for at most `patience`.
     pub(super) fn stop(&self, patience: Duration) {
         let mut state = self.lock();
         let until = Instant::now() + patience.min(LONGEST_STOP);
@@ -187,7 +187,7 @@ impl Runtime {
         let unanswered = core::mem::take(&mut state.requests.fetches);
         drop(state);
         self.changed.notify_all();
-        // Not under the lock: their wakers are called.
+        // This calls wakers, so it must not be under the lock.
         drop(unanswered);
     }
 
@@ -202,7 +202,8 @@ impl Runtime {
         }
     }
 
-    /// Waits until no timer is due, no handler runs, and the store knows of all ends; at most for `patience`.
+    /// Waits until no timer is due, no handler runs, and the store knows of all ends, for at most `patience`. Returns
+    /// whether that state was reached.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -217,7 +218,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a worker runs a handler or computes plans, which may never end.
+    /// Returns whether a worker runs a handler or computes plans. Either may never end.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

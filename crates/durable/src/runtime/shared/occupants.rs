@@ -1,14 +1,14 @@
-//! Whose deliveries are under way, for claims in turn.
+//! Counts the handlers that run by namespace, for claims in turn.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The namespaces of the handlers that have not returned.
+/// Knows the namespaces of the handlers that have not returned.
 #[derive(Debug, Default)]
 pub(super) struct Occupants {
-    /// The namespace of each delivery.
+    /// The namespace of each delivery, by its number.
     namespaces: HashMap<u64, Box<str>>,
-    /// Shared with the store during a claim.
+    /// The number of handlers by namespace. The store reads it during a claim.
     counts: Arc<BTreeMap<Box<str>, usize>>,
 }
 
@@ -29,7 +29,7 @@ impl Occupants {
         }
     }
 
-    /// The number of handlers of each namespace that has any.
+    /// Returns the number of handlers of each namespace that has any.
     pub(super) fn counts(&self) -> Arc<BTreeMap<Box<str>, usize>> {
         Arc::clone(&self.counts)
     }

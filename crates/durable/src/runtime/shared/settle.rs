@@ -1,4 +1,4 @@
-//! The settlement of deliveries (R1), and their ends until the loop takes them.
+//! Settles deliveries (R1): decides how each ends, and keeps the ends until the loop takes them.
 
 use super::delivery::{DeliveryEnd, Observed, UnderWay};
 use super::{Runtime, RuntimeState};
@@ -12,17 +12,18 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// One moment by two clocks.
+/// The same moment by two clocks.
 #[derive(Clone, Copy)]
 struct Now {
-    /// By the runtime's clock, which does not step.
+    /// The moment by the runtime's clock, which does not step.
     runtime: Timestamp,
-    /// By the store's clock.
+    /// The moment by the store's clock.
     store: UtcMillis,
 }
 
 impl Runtime {
-    /// Settles a delivery with a verdict. Returns its timeout. Does nothing if the delivery is settled.
+    /// Settles a delivery with a verdict. Returns the id of its timeout, which the caller must cancel. Does nothing if
+    /// the delivery is settled.
     pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.clocks.alarms.now(), store: self.store.now() };
         let mut state = self.lock();
@@ -36,8 +37,8 @@ impl Runtime {
         timeout
     }
 
-    /// Settles a delivery that the store has settled already. Returns false, and does nothing, if the delivery is not
-    /// under way any more.
+    /// Settles a delivery whose lease is lost: the store has ended it already. Returns false, and does nothing, if the
+    /// delivery is not under way any more.
     pub(crate) fn settle_lost(&self, number: u64) -> bool {
         let at = self.store.now();
         let mut state = self.lock();
@@ -53,7 +54,7 @@ impl Runtime {
         true
     }
 
-    /// Notes the end of a delivery that the caller has settled.
+    /// Keeps the end of a delivery for the loop. The caller has settled the delivery.
     fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
         let verdict = verdict.admitted();
         let took = delivery.begun.map(|begun| now.runtime - begun);
@@ -100,7 +101,8 @@ impl Runtime {
     }
 }
 
-/// A timer that the store has forgotten, as it is once its handler has snoozed it.
+/// Returns the state of a removed timer after its handler has snoozed it. `None` if the state machine does not permit
+/// that.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
     let deliveries = timer.deliveries.saturating_add(1);
@@ -111,7 +113,7 @@ fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Op
     }
 }
 
-/// The event of an end of which the store knows nothing.
+/// Makes the event for the end of a delivery of which the store knows nothing.
 pub(crate) fn ended_unstored(
     attempt: Arc<Attempt>,
     at: UtcMillis,
@@ -121,7 +123,7 @@ pub(crate) fn ended_unstored(
     Event::Ended { attempt, at, ending, took, phase: Phase::Done, next: None, due: None }
 }
 
-/// An error's first bytes: a record must not grow with the handler's text.
+/// Cuts an error to its first bytes: a record must not grow with the handler's text.
 fn shorten(error: Box<str>) -> Box<str> {
     const MOST: usize = 500;
     if error.len() <= MOST {

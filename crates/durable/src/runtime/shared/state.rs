@@ -1,4 +1,4 @@
-//! The state of a runtime that its threads share, under one lock.
+//! Holds the state of a runtime that its threads share, under one lock.
 
 use super::deliveries::Deliveries;
 use super::delivery::DeliveryEnd;
@@ -23,12 +23,12 @@ pub(crate) struct RuntimeState {
     pub(crate) plans: Plans,
 }
 
-/// The life of a runtime.
+/// The stages of a runtime's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]
     Running,
-    /// Nothing is claimed. Deliveries that are still under way at the moment are given back.
+    /// Nothing is claimed any more. Deliveries that are still under way at `until` are given back.
     Stopping { until: Instant },
     /// The loop has ended.
     Ended,
@@ -37,22 +37,23 @@ pub(crate) enum Stage {
 /// The present work of the loop's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// It chooses its next step, or sleeps.
+    /// The thread chooses its next step, or sleeps.
     #[default]
     Choosing,
-    /// It calls the observer.
+    /// The thread calls the observer.
     Emitting,
-    /// It makes a step that needs the store, since this moment.
+    /// The thread has been in a step that needs the store since this moment.
     AtStore { since: Instant },
 }
 
-/// The signals that wake the loop's thread, besides the stop and the wakers of calls. A wake-up for a signal that the
-/// loop cannot serve yet would cost a turn of the thread for each delivery. All of them while the loop does not sleep.
+/// The signals for which the sleeping loop is woken. A stop and the wakers of calls wake it always. Waking it for a
+/// signal that it cannot serve yet would cost a turn of the thread for each delivery. Both are true while the loop does
+/// not sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// An end is settled.
+    /// Whether the end of a delivery wakes the loop.
     pub(crate) on_ends: bool,
-    /// Any other signal.
+    /// Whether any other request wakes the loop.
     pub(crate) on_requests: bool,
 }
 
@@ -65,28 +66,29 @@ impl Default for Wakes {
 /// The requests to the loop from other threads.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// A waker of a call was called.
+    /// A call at the store may have made progress, and must be polled.
     pub(crate) poll: bool,
-    /// Timers may be due.
+    /// Timers may be due, so the loop must claim.
     pub(crate) look: bool,
     pub(crate) renewal: RenewalAlarm,
     pub(crate) fetches: VecDeque<Fetch>,
 }
 
-/// The alarm of the next renewal (R4).
+/// The state of the alarm for the next renewal of leases (R4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalAlarm {
-    /// No lease is known that needs one.
+    /// No lease is known that needs a renewal.
     #[default]
     Unset,
-    /// The alarm will ring.
+    /// The alarm is armed.
     Set,
-    /// A renewal is wanted.
+    /// The alarm has rung: the leases must be renewed.
     Rung,
 }
 
-/// A caller's request for timers that are parked for a reason: this number, and at most the other. The caller that
-/// gets no answer learns that the runtime has stopped.
+/// A caller's request to claim timers that are parked for a reason: `wanted` of them, or up to `most` if enough are
+/// left for other processes. If the request is dropped without an answer, the caller learns that the runtime has
+/// stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -94,33 +96,33 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The results of deliveries that the loop has not taken yet.
+/// The results of settled deliveries that the loop has not taken yet.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// Ends for the store.
+    /// The ends that must be reported to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
-    /// Events on other threads than the loop's, for an observer.
+    /// Events from threads other than the loop's, for an observer.
     pub(crate) events: Vec<Event>,
 }
 
-/// The calls beside the loop that have no answer, as the loop last published them.
+/// Tells which calls at the store have no answer, as the loop last published it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends that were taken by the loop and are not reported.
+    /// The number of ends that the loop has taken and not reported yet.
     pub(crate) ends: usize,
-    /// A renewal, or the reap after it, is in progress.
+    /// Whether a renewal, or the reap after it, is in progress.
     pub(crate) is_renewing: bool,
-    /// The beginning of the longest call.
+    /// The moment at which the oldest of these calls began.
     pub(crate) since: Option<Instant>,
 }
 
-/// The pending timers of the store, as the last claim found them.
+/// Describes the pending timers of the store, as the last claim found them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer.
     pub(crate) next_due: Option<UtcMillis>,
-    /// Timers that are due wait since their namespaces have their shares.
+    /// Whether due timers were left because their namespaces have their shares.
     pub(crate) is_withheld: bool,
 }
 
@@ -129,7 +131,7 @@ impl RuntimeState {
         self.stage != Stage::Running
     }
 
-    /// Whether no timer is due, no handler runs, and the store has answered everything.
+    /// Returns whether no timer is due, no handler runs, and the store has answered everything.
     pub(crate) fn is_idle(&self, now: UtcMillis) -> bool {
         let is_clear = !self.backlog.is_withheld && self.backlog.next_due.is_none_or(|due| due > now);
         is_clear

@@ -1,11 +1,11 @@
-//! The answers of [`Timers`](super::Timers), from the outcomes of the store's operations.
+//! Converts the outcomes of a store's operations to the answers of [`Timers`](super::Timers).
 
 use crate::spec::Rejection;
 use crate::state::{Phase, Refusal};
 use crate::store::{Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Timer, TimerId};
 
-/// A timer that was stored.
+/// Tells which timer is stored after a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placed {
@@ -16,18 +16,18 @@ pub enum Placed {
     /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep), and the new timer is
     /// not stored.
     Kept {
-        /// The timer that stays.
+        /// The id of the timer that stays.
         id: TimerId,
-        /// Its phase. If it is [`Phase::Leased`], its delivery has begun, and may have missed the reason of the new
-        /// timer. A caller who wants a delivery after this call makes the call again by
+        /// The phase of the timer that stays. If it is [`Phase::Leased`], its delivery has begun, and may have missed
+        /// the reason of the new timer. To get a delivery after this call, the caller makes the call again with
         /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
         was: Phase,
     },
     /// The timer replaced another timer.
     Replaced {
-        /// The new timer.
+        /// The id of the new timer.
         new: TimerId,
-        /// The old timer.
+        /// The id of the old timer.
         old: TimerId,
         /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
         /// succeed.
@@ -36,7 +36,7 @@ pub enum Placed {
 }
 
 impl Placed {
-    /// The id of the timer that is stored now.
+    /// Returns the id of the timer that is stored now.
     ///
     /// ```
     /// use tourbillon_durable::store::IfPresent;
@@ -70,7 +70,7 @@ impl Placed {
 pub enum Cancelled {
     /// No delivery of the timer begins any more. The record is handed back.
     Cancelled(Box<Timer>),
-    /// A delivery has begun, and it is the last: no other follows if it fails, or if its process has died.
+    /// A delivery has begun. No other delivery follows, even if it fails or its process has died.
     InFlight,
     /// No such timer is stored.
     NotFound,
@@ -84,19 +84,19 @@ pub enum Changed {
     Changed,
     /// The timer is in a phase that does not permit the change.
     Refused(Phase),
-    /// The key of the timer, which is dead, is another timer's by now.
+    /// The timer is dead, and its key is another timer's by now: this timer's.
     KeyExists(TimerId),
     /// No such timer is stored.
     NotFound,
 }
 
-/// The progress of a bulk cancel.
+/// Counts the timers that a cancel by label has cancelled so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// The number of timers that were cancelled.
     pub cancelled: u64,
-    /// Of these, the number of timers of which a delivery had begun.
+    /// The number of these timers of which a delivery had begun.
     pub in_flight: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of several timers in one transaction.
+//! Makes changes of several timers in one transaction.
 
 use super::Timers;
 use super::answers::{Cancelled, Changed, Placed, cancelled, changed, placed};
@@ -14,9 +14,9 @@ use tourbillon_words::UtcMillis;
 pub enum Change {
     /// See [`Timers::schedule_bytes`]. The batch's durability counts, and not the timer's own.
     Schedule {
-        /// The kind.
+        /// The timer's kind.
         kind: Box<str>,
-        /// The timer.
+        /// The description of the timer.
         spec: Box<Spec<Vec<u8>>>,
     },
     /// See [`Timers::cancel`].
@@ -34,7 +34,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The creation of a timer.
+    /// Makes the change that creates a timer.
     ///
     /// ```
     /// use tourbillon_durable::{Change, Spec};
@@ -59,7 +59,7 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// The kind of effect that the outcome of an operation is.
+/// Tells how the outcome of an operation is converted to an [`Effect`].
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -81,13 +81,14 @@ impl Timers {
     /// The greatest number of changes in a [`batch`](Self::batch).
     pub const MOST_CHANGES: usize = 1_000;
 
-    /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order: each sees the
-    /// changes before it. Returns one answer for each, in the same order, once all have the durability. No other caller
-    /// and no claim comes in between, and a process that dies has made all of the changes or none.
+    /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order: each change sees
+    /// the changes before it. Returns an answer for each change, in the same order, once all have the durability. No
+    /// other caller and no claim comes in between. A process that dies has made all of the changes or none.
     ///
-    /// A change that is refused, because of a limit or because of another timer's key, hinders no other. Delays count
-    /// from one moment for the whole batch. The payloads are as long as the [`limits`](crate::Builder::limits) permit,
-    /// and the store writes all of them at once: a caller that takes batches from outside bounds their bytes.
+    /// A change that is refused, because of a limit or because of another timer's key, does not affect the others.
+    /// Delays count from one moment for the whole batch. Each payload may be as long as the
+    /// [`limits`](crate::Builder::limits) permit, and the store writes all payloads at once. So a caller that takes
+    /// batches from outside must bound their bytes.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl Timers {
         Ok(answers.into_iter().map(|answer| answer.and_then(&mut effect_of)).collect())
     }
 
-    /// As [`batch`](Self::batch), on a thread that waits.
+    /// Does as [`batch`](Self::batch), and waits on the calling thread.
     ///
     /// # Errors
     ///

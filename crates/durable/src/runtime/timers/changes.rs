@@ -1,4 +1,4 @@
-//! Changes of stored timers.
+//! Changes stored timers.
 
 use super::Timers;
 use super::answers::{Cancelled, Changed, Progress, cancelled, changed, unexpected};
@@ -13,7 +13,7 @@ const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
     /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
-    /// delivery of it begins. The call returns once that survives a loss of power.
+    /// delivery of it begins. The call returns once the cancel survives a loss of power.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Timers {
         cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
 
-    /// As [`cancel`](Self::cancel), on a thread that waits.
+    /// Does as [`cancel`](Self::cancel), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl Timers {
         block_on(self.cancel(at))
     }
 
-    /// Cancels all timers of a namespace that have the label, in batches between which other callers have their turn.
-    /// Calls `progress` after each batch; if it returns false, the rest stays.
+    /// Cancels all timers of a namespace that have the label. It works in batches, between which other callers' changes
+    /// are made. Calls `progress` after each batch. If that returns false, the remaining timers stay.
     ///
     /// # Errors
     ///
@@ -182,7 +182,8 @@ impl Timers {
         self.change(Op::Pause(at.into())).await
     }
 
-    /// Resumes a timer or a series that was paused. Its policy for misfires decides about moments that have passed.
+    /// Resumes a timer or a series that was paused. If its due moment has passed, its policy for misfires decides about
+    /// the delivery.
     ///
     /// # Errors
     ///
@@ -235,20 +236,21 @@ impl Timers {
         self.change(Op::Replay(id)).await
     }
 
-    /// The greatest number of timers that an [`unpark`](Self::unpark) puts back.
+    /// The greatest number of timers that one call of [`unpark`](Self::unpark) makes pending.
     pub const MOST_UNPARKED: u32 = 1_000;
 
-    /// Puts timers back that were put aside for this reason ([`Verdict::Park`]), the longest due first, in one
-    /// transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are claimed like other
-    /// timers: those that are late by more than 5 s come at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]), those with the earliest due
+    /// moments first, in one transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are
+    /// claimed like other timers: those that are late by more than 5 s come at the
+    /// [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
-    /// Returns the number of timers that are pending again. An occurrence of a series that was paused is
-    /// paused then, and counts neither for the limit nor for the result. A caller that puts all timers of a reason back
-    /// repeats the call until it returns zero, while the reason stays lifted. A handler that still sees
-    /// the reason parks its timer again. To unpark timers that are [`PAUSED`](crate::store::PAUSED) is to resume it.
+    /// Returns the number of timers that are pending again. An occurrence of a paused series is paused instead, and
+    /// counts neither for the limit nor for the result. To unpark all timers of a reason, a caller repeats the call
+    /// until it returns zero. During that time the reason must not come back: a handler that still sees the reason
+    /// parks its timer again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes the timers.
     ///
-    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not put back:
-    /// see [`Verdict::Park`].
+    /// A timer is not unparked if its handler has decided to park it and the park is not stored yet: see
+    /// [`Verdict::Park`].
     ///
     /// # Errors
     ///
@@ -279,7 +281,7 @@ impl Timers {
         }
     }
 
-    /// As [`unpark`](Self::unpark), on a thread that waits.
+    /// Does as [`unpark`](Self::unpark), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -288,11 +290,11 @@ impl Timers {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Delivers timers here that are parked for this reason and whose due moments have come, the longest due first: on
-    /// a store that several processes share, wherever they are. `wanted` of them, if there are as many; others, up to
-    /// `most`, only if as many are left for other processes. Returns the number of timers that were claimed, or put
-    /// back on a store of one process. Fewer are claimed if fewer handlers can begin at once
-    /// ([`concurrency`](crate::Builder::concurrency)).
+    /// Delivers timers in this process that are parked for this reason and whose due moments have come, those with the
+    /// earliest due moments first. A store that several processes share looks in all its parts. Takes up to `wanted`
+    /// timers. Takes more, up to `most`, only if as many are left for other processes. Returns the number of timers
+    /// that were claimed, or that were unparked in a store without such claims. Fewer are claimed if fewer handlers can
+    /// begin at once ([`concurrency`](crate::Builder::concurrency)).
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
     ///
@@ -303,7 +305,7 @@ impl Timers {
     ///
     /// # Races
     ///
-    /// A timer whose handler has decided to park it, and whose park is not stored yet, is not found: see
+    /// A timer is not found if its handler has decided to park it and the park is not stored yet: see
     /// [`Verdict::Park`].
     pub async fn fetch(&self, reason: &str, wanted: u32, most: u32) -> Result<u32, StoreError> {
         admit_reason(reason)?;

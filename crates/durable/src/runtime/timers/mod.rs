@@ -1,4 +1,4 @@
-//! The handle of a runtime.
+//! Offers the calls of a runtime to the program.
 
 mod answers;
 mod batch;
@@ -20,14 +20,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The time by which a due timer may be late before [`Health`] says so.
+/// The time by which a due timer may be late before [`Health`] calls it overdue.
 const OVERDUE: Duration = Duration::from_secs(10);
 
 /// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
 /// runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent calls have twins for threads, with
-/// `_blocking` at their names' ends.
+/// Calls that reach the store are futures for any executor. The most frequent calls also exist for threads, with names
+/// that end with `_blocking`.
 #[derive(Clone)]
 pub struct Timers {
     pub(super) runtime: Arc<Runtime>,
@@ -90,7 +90,7 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// As [`schedule`](Self::schedule), on a thread that waits.
+    /// Does as [`schedule`](Self::schedule), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Timers {
         block_on(self.schedule(spec))
     }
 
-    /// Stores a timer whose payload are bytes.
+    /// Stores a timer whose payload is bytes, under the name of its kind.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// As [`schedule_bytes`](Self::schedule_bytes), on a thread that waits.
+    /// Does as [`schedule_bytes`](Self::schedule_bytes), and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Timers {
         placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
     }
 
-    /// The timer of a description, if it may be stored.
+    /// Makes the timer that the caller describes. Fails if it may not be stored.
     fn admit<P>(
         &self,
         spec: &Spec<P>,
@@ -164,7 +164,7 @@ impl Timers {
         spec.to_timer(kind, payload, now, &self.runtime.settings.limits, fresh)
     }
 
-    /// The store.
+    /// Returns the store of the runtime.
     ///
     /// ```
     /// use tourbillon_durable::store::Durability;
@@ -185,7 +185,7 @@ impl Timers {
         Arc::clone(self.store())
     }
 
-    /// The numbers of the runtime since its start.
+    /// Returns the numbers of the runtime since its start.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -208,7 +208,7 @@ impl Timers {
         Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
     }
 
-    /// The present fault of the runtime, the worst first.
+    /// Returns the present fault of the runtime. Of several faults it is the worst.
     ///
     /// ```
     /// use tourbillon_durable::Health;
@@ -238,10 +238,10 @@ impl Timers {
         }
     }
 
-    /// Waits until no stored timer is due, no handler runs, and the store knows of all ends; for at most `patience`, by
-    /// the system's monotonic clock. Returns whether that came about. For tests: after a step of a manual clock. On a
-    /// clock that runs, a timer without a delay is due within the next millisecond, and not yet: stored with
-    /// [`Spec::at`](crate::Spec::at) and a moment of the past, it is due at once.
+    /// Waits until no stored timer is due, no handler runs, and the store knows of all ends. Waits for at most
+    /// `patience`, by the system's monotonic clock. Returns whether that state was reached. It is for tests, after a
+    /// step of a manual clock. On a clock that runs, a timer without a delay is due only within the next millisecond. A
+    /// timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at once.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -260,14 +260,14 @@ impl Timers {
         self.runtime.await_idle(patience)
     }
 
-    /// Makes the runtime look for timers that are due, at once: for an external scheduler, see
-    /// [`external`](crate::external).
+    /// Makes the runtime claim due timers at once. It is for an external scheduler, see [`external`](crate::external).
     pub fn look(&self) {
         self.runtime.look();
     }
 
-    /// Makes the runtime look, at once, if the store's clock has stepped since it last looked. For programs that call
-    /// it every few seconds, where no kernel announces steps. A comparison costs some 100 ns.
+    /// Makes the runtime claim due timers at once if the store's clock has stepped since the last comparison. It is for
+    /// systems whose kernel does not announce steps: the program calls it every few seconds. A comparison costs some
+    /// 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

@@ -1,4 +1,4 @@
-//! Reads of stored timers.
+//! Reads stored timers.
 
 use super::Timers;
 use crate::plan::PlanError;
@@ -7,7 +7,7 @@ use crate::timer::{Address, Timer};
 use tourbillon_words::UtcMillis;
 
 impl Timers {
-    /// A stored timer.
+    /// Returns a stored timer; `None` if no timer has this key or id.
     ///
     /// # Errors
     ///
@@ -32,8 +32,8 @@ impl Timers {
         self.store().get(at.into()).await
     }
 
-    /// A page of stored timers. A timer that is stored from the first page to the last is on exactly one of them,
-    /// unless it moves in the order of the list.
+    /// Returns a page of the timers that match the filter. A timer that is stored from the first page to the last is on
+    /// exactly one of them, unless it moves in the order of the list.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ impl Timers {
         self.store().list(filter, cursor, limit).await
     }
 
-    /// The next `count` instants of a stored series, the present occurrence's first. Empty for a timer that is not a
-    /// series.
+    /// Returns the next `count` instants of a stored series, beginning with that of the present occurrence. Empty for a
+    /// timer that is not of a series.
     ///
     /// # Errors
     ///
@@ -105,7 +105,8 @@ impl Timers {
         Ok(core::iter::once(timer.scheduled).chain(rest).filter(is_within).take(count).collect())
     }
 
-    /// The numbers of stored timers, by namespace and phase. O(namespaces).
+    /// Returns the numbers of stored timers, by namespace and phase. The time is proportional to the number of
+    /// namespaces.
     ///
     /// # Errors
     ///
@@ -133,11 +134,11 @@ impl Timers {
         self.store().counts().await
     }
 
-    /// The numbers of pending timers by the time until they are due, on a logarithmic axis: those that are due, those
-    /// due within a minute, and so on up to ten years and later. The stores of this crate keep a number for each hour.
-    /// For the spans up to an hour they read the first 50,000 timers of this hour and the next hour: a few milliseconds
-    /// with ten million timers. If these two hours have more timers, the spans after the last timer that was read say
-    /// that they are not exact.
+    /// Returns the numbers of pending timers by the time until they are due, on a logarithmic axis: those that are due,
+    /// those due within a minute, and so on up to ten years and later. The stores of this crate keep a number for each
+    /// hour. For the spans up to an hour they read the first 50,000 timers of this hour and the next hour. That takes a
+    /// few milliseconds with ten million timers. If these two hours have more timers, the spans after the last timer
+    /// that was read are not exact.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl Timers {
         self.store().horizon().await
     }
 
-    /// The faults of the store's structure; none if all is well. Reads the whole store.
+    /// Returns the faults of the store's structure; none if all is well. Reads the whole store.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The changes of stored timers by callers.
+//! Makes the changes of stored timers that callers ask for.
 
 use super::entries::{id_at_end, label_key, part};
 use super::lifecycle::{Lifecycle, PAUSED, bug, is_withdrawn};
@@ -48,7 +48,7 @@ impl<T: Tables> Lifecycle<T> {
                 let Some(id) = id_at_end(&key) else { continue };
                 match self.timers.load_named(id)? {
                     None => self.timers.remove_stray(Table::Labels, &key, None)?,
-                    // The entry is not the timer's, and must not cancel it.
+                    // The entry does not belong to the timer that it names, and must not cancel it.
                     Some(timer) if !has_label(&timer, namespace, label) => {
                         self.timers.remove_stray(Table::Labels, &key, Some(&timer))?;
                     }
@@ -89,8 +89,8 @@ impl<T: Tables> Lifecycle<T> {
         })
     }
 
-    /// Marks a series as paused or not, and changes the timer by the event that fits its state. A timer that has
-    /// neither a series nor such a state stays as it is.
+    /// Marks the timer's series as paused or not, and applies to the timer the event that `event_for` gives for its
+    /// state. A timer stays as it is if it has neither a series nor a state with an event.
     fn set_paused(
         &mut self,
         at: &Address,
@@ -134,7 +134,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Puts the timer of an entry back. Returns whether the timer is pending.
+    /// Unparks the timer that an entry names. Returns whether the timer is pending then. A timer of a paused series is
+    /// paused instead.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

@@ -1,4 +1,4 @@
-//! The check of the structure: each part by itself, and the links between the parts.
+//! Checks the structure of the tables: each part by itself, and the links between the parts.
 //!
 //! | checked | part or link |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | the quarantine (L5) | each record is a fault of its own |
 //! | the remembered ids (L6) | from the ids to the moments, and back |
 //!
-//! The state in memory is not checked. [`Turns`](super::Turns) starts again where it is lost (T3).
+//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again where that is lost (T3).
 
 use super::entries::{entries, id_at_end, key_of, moment_of};
 use super::hours::Hours;
@@ -23,7 +23,7 @@ use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
 use std::collections::BTreeMap;
 
-/// The tables by which timers are found.
+/// The tables that are indexes: they lead to timers.
 pub(super) const INDEXES: [Table; 8] = [
     Table::Keys,
     Table::Keyless,
@@ -35,20 +35,20 @@ pub(super) const INDEXES: [Table; 8] = [
     Table::Labels,
 ];
 
-/// Faults after which a check stops.
+/// The number of faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
 
-/// The timer of an entry.
+/// Returns the id that an entry names. In the table of keys the id is in the value, elsewhere in the key.
 pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
 
-/// Whether an entry is a timer's (L1).
+/// Returns whether a timer has this entry (L1).
 pub(super) fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -> bool {
     entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
 }
 
-/// The name that a record seems to have, for a message.
+/// Describes the namespace and key that a damaged record seems to have, for a message.
 fn seeming_name(record: &[u8]) -> String {
     match record::seeming_name(record) {
         Some((namespace, Some(key))) => format!("; it reads as key {key:?} of namespace {namespace:?}"),
@@ -57,7 +57,7 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// The faults that a check has found.
+/// Gathers the faults that a check finds.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 
@@ -73,17 +73,17 @@ impl Faults {
     }
 }
 
-/// The numbers of the records and entries that a walk through the records has found.
+/// The numbers of timers by namespace and phase, and of entries by table, as the records themselves show them.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
     entries: BTreeMap<Table, u64>,
 }
 
-/// A check that is being made. It keeps no timer in memory.
+/// Makes a check. It keeps no timer in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
-    /// The tables that a store of an earlier version lacks.
+    /// The tables that are left out, since a store of an earlier version lacks them.
     lacking: &'t [Table],
     faults: Faults,
     found: Found,
@@ -94,7 +94,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Self { reader, lacking, faults: Faults::default(), found: Found::default() }
     }
 
-    /// The faults of the structure (L1 to L6).
+    /// Returns the faults of the structure (L1 to L6).
     pub(super) fn run(mut self) -> Result<Vec<Fault>, StoreError> {
         self.check_order()?;
         self.check_records()?;
@@ -111,7 +111,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(self.faults.0)
     }
 
-    /// The keys of each table are in order. Otherwise a search misses some of them.
+    /// Checks that the keys of each table are in order. Otherwise a search misses some of them.
     fn check_order(&mut self) -> Result<(), StoreError> {
         for table in Table::ALL {
             let mut before: Option<Vec<u8>> = None;
@@ -151,7 +151,7 @@ impl<'t, T: Tables> Check<'t, T> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// All entries of a timer are stored.
+    /// Checks that all entries of a timer are stored.
     fn check_entries(&mut self, timer: &Timer) -> Result<(), StoreError> {
         *self.found.by_namespace.entry((timer.namespace.clone(), timer.state.phase())).or_default() += 1;
         for (table, key, value) in entries(timer) {
@@ -174,7 +174,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// An index has as many entries as the timers have in it. Since it has theirs, it has no others then.
+    /// Checks that an index has as many entries as the timers have in it. The entries of all timers are known to be
+    /// there. So with that number there are no others.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {
@@ -189,8 +190,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Names the entries of an index that belong to none of the timers. Records that were set aside leave such entries
-    /// behind.
+    /// Adds a fault for each entry of an index that belongs to none of the timers. Records that were set aside leave
+    /// such entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

@@ -1,4 +1,4 @@
-//! The choice of a claim's timers: within its limits, and of no namespace more than its share.
+//! Chooses the timers of a claim, within the claim's limits, and for each namespace at most its share.
 
 use super::entries::{id_at_end, id_bytes, moment_of};
 use super::waiting::{Key, Waiting};
@@ -11,41 +11,41 @@ use crate::timer::TimerId;
 use tourbillon_words::UtcMillis;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The entries that a claim reads besides those that it takes.
+/// The number of entries that a claim may read without taking their timers.
 pub(super) const LOOKS: usize = 8_192;
-/// The entries that are read at once.
+/// The number of entries that are read in one scan.
 pub(super) const PAGE: usize = 256;
 
-/// The timers that a claim wants.
+/// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids, those of a namespace in order.
+    /// The due moments and ids of the timers. The timers of each namespace are in order.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which a claim with the same shares takes more.
+    /// The moment from which another claim with the same shares takes more timers.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// A choice that is being made.
+/// Gathers the timers of a claim, and keeps account of the limits and shares.
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,
     limit: Limit,
     shares: &'c Shares,
-    /// The entries that the choice may still read.
+    /// The number of entries that the choice may still read.
     pub(super) looks: usize,
     chosen: Chosen,
     bytes: u64,
     taken: BTreeMap<Box<str>, Taken>,
 }
 
-/// The part of a claim that a namespace gets.
+/// The numbers of timers that a claim has taken of a namespace: all of them, and the late timers among them.
 #[derive(Default)]
 struct Taken {
     all: usize,
     late: usize,
 }
 
-/// A page of entries, and the moment of the next entry if that has not come.
+/// A page of due entries. With it comes the moment of the next entry, if that moment is in the future.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -58,24 +58,25 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen
     }
 
-    /// The number of timers that were chosen.
+    /// Returns the number of timers that were chosen so far.
     pub(super) fn len(&self) -> usize {
         self.chosen.timers.len()
     }
 
-    /// Whether the choice ends once it has `most` timers.
+    /// Returns whether the choice is complete: it has `most` timers or the greatest number of bytes, or has read as
+    /// many entries as it may.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Whether a namespace may take one more timer, with this entry.
+    /// Returns whether this claim may take the timer of this entry, by the shares and by the limit of late timers.
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Whether the next claim may take a timer of a namespace, with this entry.
+    /// Returns whether the next claim may take the timer of this entry.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -91,7 +92,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.now - moment_of(entry) > limit.after
     }
 
-    /// Takes the timer of an entry, whose record has this number of bytes.
+    /// Adds the timer of an entry to the choice. Its record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.timers.push((moment_of(entry), id));
@@ -103,12 +104,13 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which a claim takes more.
+    /// Notes a moment from which another claim would take more. The earliest such moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes some of these entries of a namespace. Returns those that are left, if any are.
+    /// Takes timers of a namespace in the order of `entries`, until its share is used up or the choice is complete.
+    /// Returns the entries that are left, if any are.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,
@@ -129,8 +131,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes some entries of a namespace from `from` on and before the frontier. Returns those that are left, if any
-    /// are.
+    /// Takes timers of a namespace, reading the index from `from` up to the frontier. Returns the place of the first
+    /// entry that is left, if any is.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,
@@ -161,7 +163,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// A page of the entries from `from` on whose moments have come.
+    /// Reads a page of the entries from `from` on whose moments have come.
     pub(super) fn due_page(&self, from: &[u8]) -> Result<DuePage, StoreError> {
         let (mut page, mut later) = (Vec::new(), None);
         self.tables.scan(Table::Due, from, &mut |entry, _| {
@@ -180,7 +182,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 }
 
-/// The least key after an entry's.
+/// Returns the least key that comes after an entry's key.
 pub(super) fn after(entry: &[u8]) -> Key {
     [entry, &[0]].concat()
 }

@@ -1,9 +1,9 @@
-//! Changes of stored numbers, summed up until the transaction ends.
+//! Sums up the changes of stored numbers until the transaction ends.
 
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// The changes of numbers in one transaction.
+/// The sum of the changes of each number in one transaction.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 
@@ -12,7 +12,7 @@ impl<K: Ord> Deltas<K> {
         *self.0.entry(number).or_default() += change;
     }
 
-    /// Adds the changes of a later request.
+    /// Adds the changes of a later request of the same transaction.
     pub(super) fn absorb(&mut self, later: Self) {
         for (number, change) in later.0 {
             self.add(number, change);
@@ -23,7 +23,7 @@ impl<K: Ord> Deltas<K> {
         self.0.clear();
     }
 
-    /// Takes the changes, and calls `write` for each number that differs.
+    /// Takes all changes, and calls `write` for each number whose sum is not zero.
     pub(super) fn settle(
         &mut self,
         mut write: impl FnMut(K, i64) -> Result<(), StoreError>,

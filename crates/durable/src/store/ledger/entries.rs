@@ -1,4 +1,4 @@
-//! The entries that a timer has in each table.
+//! Computes the entries that a timer has in each table.
 
 use crate::record;
 use crate::state::{Phase, State};
@@ -12,13 +12,13 @@ pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Moments in 6 bytes, which hold the year 9999.
+/// Writes a moment in 6 bytes, which suffice beyond the year 9999.
 pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     let bytes = moment.as_millis().to_be_bytes();
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
-/// The entry of a pending timer.
+/// Returns the key of a pending timer in the table by due moment.
 pub(crate) fn due_entry(due: UtcMillis, id: TimerId) -> Vec<u8> {
     [&moment_bytes(due)[..], &id_bytes(id)].concat()
 }
@@ -31,13 +31,14 @@ pub(crate) fn moment_of(bytes: &[u8]) -> UtcMillis {
     UtcMillis::from_millis(u64::from_be_bytes(all))
 }
 
-/// The id at the end of an entry's key.
+/// Returns the id in the last 16 bytes of a key; `None` if the key is shorter.
 pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
     let (_, id) = key.split_last_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// A text that is followed by other parts of a key: with its length, so that no text is the beginning of another text.
+/// Returns a text with its length before it, for the beginning of a key. With the length, no text is the beginning of
+/// another text.
 pub(super) fn part(text: &str) -> Vec<u8> {
     part_before(text, &[])
 }
@@ -51,7 +52,7 @@ pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
     part_before(namespace, key.as_bytes())
 }
 
-/// The key of an entry that [`key_key`] has made.
+/// Reads the namespace and the key from bytes that [`key_key`] has made.
 pub(crate) fn key_of(key: &[u8]) -> Option<KeyOf> {
     let (length, rest) = key.split_first()?;
     let (namespace, key) = rest.split_at_checked(usize::from(*length))?;
@@ -71,7 +72,7 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
     hour.to_be_bytes()
 }
 
-/// The table that has the timer by its phase, and the timer's key there.
+/// Returns the table that has the timers of this timer's phase, and the timer's key there.
 pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     let (table, before) = match &timer.state {
         State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
@@ -82,17 +83,17 @@ pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     (table, [&before[..], &id_bytes(timer.id)].concat())
 }
 
-/// The beginning of the entries of a namespace among the timers that are stopped, in one phase.
+/// Returns the beginning of the keys of a namespace's timers of one phase, in the table of parked and dead timers.
 pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])
 }
 
-/// The key of a timer among those of its namespace that have no key.
+/// Returns the timer's key in the table of timers that own no key of their own.
 pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }
 
-/// All entries of a timer (L1).
+/// Returns all entries of a timer (L1).
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];

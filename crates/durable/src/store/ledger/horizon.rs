@@ -1,4 +1,4 @@
-//! The pending timers by the time until they are due, from the numbers of each hour (L4).
+//! Counts the pending timers by the time until they are due, from the stored numbers of each hour (L4).
 
 use super::entries::{moment_bytes, moment_of};
 use super::hours::Hours;
@@ -9,12 +9,12 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// Entries by due moment that a horizon looks at: those of this hour and the next hour.
+/// The number of entries by due moment that a horizon reads at most. They are those of this hour and the next hour.
 pub(crate) const LOOKS: usize = 50_000;
-/// Hours that a horizon looks at: ten years have 87,600.
+/// The number of hours that a horizon reads at most. Ten years have 87,600.
 const HOURS: usize = 100_000;
 
-/// The pending timers of all namespaces. At most `looks` entries are looked at by due moment.
+/// Counts the pending timers of all namespaces. Reads at most `looks` entries by due moment.
 pub(super) fn horizon<T: Tables>(
     reader: Reader<'_, T>,
     now: UtcMillis,

@@ -1,4 +1,4 @@
-//! The numbers of entries by due moment in each hour of UTC (L4).
+//! Keeps the numbers of pending timers that are due in each hour of UTC (L4).
 
 use super::deltas::Deltas;
 use super::entries::{hour_key, moment_of};
@@ -9,24 +9,24 @@ use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 use std::collections::BTreeMap;
 
-/// The numbers by hour, with the changes of a transaction. The changes are written at its end.
+/// The changes that a transaction makes to the numbers of the hours. They are written at the transaction's end.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     changes: Deltas<u32>,
 }
 
 impl Hours {
-    /// Counts an entry by its due moment.
+    /// Adds `change` to the number of the hour of a due moment.
     pub(super) fn add(&mut self, due: UtcMillis, change: i64) {
         self.changes.add(hour_of(due), change);
     }
 
-    /// Adds the changes of a later request.
+    /// Adds the changes of a later request of the same transaction.
     pub(super) fn absorb(&mut self, later: Self) {
         self.changes.absorb(later.changes);
     }
 
-    /// Writes the changes.
+    /// Writes the changes to the stored numbers.
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|hour, change| {
             let key = hour_key(hour);
@@ -38,7 +38,7 @@ impl Hours {
         })
     }
 
-    /// Counts all entries again, in place of the changes.
+    /// Counts all entries again, writes the numbers, and drops the changes.
     pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.clear();
         let counted = Self::counted(tables)?;
@@ -54,7 +54,7 @@ impl Hours {
         Ok(())
     }
 
-    /// The numbers from the entries themselves.
+    /// Returns the number of each hour, counted from the entries by due moment.
     fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut hours = BTreeMap::new();
         tables.scan(Table::Due, &[], &mut |key, _| {
@@ -74,7 +74,7 @@ impl Hours {
         })
     }
 
-    /// The first hour whose number is not that of its entries, with both numbers: the stored and the right number.
+    /// Returns the first hour whose stored number is wrong, with the stored number and the right number.
     pub(super) fn first_wrong(tables: &impl Tables) -> Result<Option<(u32, u64, u64)>, StoreError> {
         let counted = Self::counted(tables)?;
         let mut stored = BTreeMap::new();
@@ -92,7 +92,7 @@ impl Hours {
     }
 }
 
-/// The number in at most eight bytes.
+/// Reads a big-endian number of at most eight bytes.
 fn number_of(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -1,4 +1,4 @@
-//! Leases of many timers: claims begin them, and reaps end those that are over.
+//! Begins and ends leases of many timers: a claim begins them, and a reap ends those whose time is over.
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use super::lifecycle::{Lifecycle, bug};
@@ -9,16 +9,17 @@ use crate::store::{Claimant, Claimed, Leased, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// A claim that is being made.
+/// Makes a claim: leases timers and gathers the answer.
 pub(super) struct Claiming<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     token: Token,
-    /// The end of the leases.
+    /// The moment at which the new leases end.
     until: UtcMillis,
     claimed: Claimed,
-    /// The payload bytes of the claimed timers.
+    /// The number of payload bytes of the timers that are claimed so far.
     bytes: u64,
-    /// The claim must be durable before it is answered: it has ended a timer.
+    /// Whether the claim must be durable before it is answered. It must be if it has ended a timer that is delivered at
+    /// most once.
     must_be_durable: bool,
 }
 
@@ -30,8 +31,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Claims the timers of these entries by due moment, up to a number of payload bytes. Returns whether the claim
-    /// must be durable before it is answered.
+    /// Claims the timers that these entries of the index by due moment name, until their payloads have `most_bytes`
+    /// bytes. Returns whether the claim must be durable before it is answered.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,
@@ -50,7 +51,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// The timer of an entry. An entry that is not its timer's is removed. It would stop every later claim.
+    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// stop every later claim.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         let named = match id_at_end(entry) {
@@ -84,7 +86,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 }
 
-/// A reap that is being made.
+/// Makes a reap: ends leases and gathers the answer.
 pub(super) struct Reaping<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     reaped: Reaped,
@@ -95,7 +97,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Self { lifecycle, reaped: Reaped::default() }
     }
 
-    /// Ends at most `limit` leases: those whose end has come, or any, if all holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
+    /// holders are gone.
     pub(super) fn run(mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         let (now, mut over, mut next) = (self.lifecycle.now, Vec::new(), None);
         self.lifecycle.timers.reader().leases(|until, id| {
@@ -116,7 +119,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// The timer of an entry. An entry that is not its timer's is removed. It would stop every later reap.
+    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// stop every later reap.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

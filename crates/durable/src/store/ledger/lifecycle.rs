@@ -1,6 +1,7 @@
-//! The lives of timers: each ends, goes back, or is followed by the next of its series.
+//! Carries timers through their lives: a timer ends, becomes pending again, or is followed by the next occurrence of
+//! its series.
 //!
-//! A transition is computed by [`step`]. This part stores its result, and all that follows from it.
+//! [`step`] computes a transition. This part stores the result, and all changes that follow from it.
 
 use super::remembered::Remembered;
 use super::timers::Timers;
@@ -16,11 +17,11 @@ use core::time::Duration;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// A timer that was made later than this from now on was made by a clock that was ahead. The clocks of processes that
-/// share a store differ by less.
+/// The tolerance between clocks. If a timer's creation is further in the future, it was made by a clock that was ahead.
+/// The clocks of processes that share a store differ by less.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// The timers of a transaction, with its moment and the ids of the timers that ended before.
+/// Makes the transitions of timers within a transaction, at its moment `now`.
 ///
 /// The operations on single timers are in `placing` and `changes`.
 pub(super) struct Lifecycle<T> {
@@ -33,7 +34,7 @@ pub(super) fn is_withdrawn(timer: &Timer) -> bool {
     matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
 
-/// An error that only a fault of this crate can cause.
+/// Makes an error that only a fault of this crate can cause.
 pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
 }
@@ -43,7 +44,7 @@ impl<T: Tables> Lifecycle<T> {
         Self { timers: Timers::new(tables), remembered: Remembered::at(now), now }
     }
 
-    /// Ends the delivery of a timer by its holder's event.
+    /// Ends the delivery of a timer with an event of the lease's holder.
     pub(super) fn end_delivery(&mut self, id: TimerId, event: Event) -> Result<Outcome, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::Refused(Refusal::Stale)) };
         match step(&timer, event, self.now) {
@@ -53,7 +54,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Prolongs a lease. Returns whether its holder still has it.
+    /// Prolongs a lease. Returns false if its holder has lost the lease.
     pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(false) };
         let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
@@ -61,7 +62,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores a timer whose delivery has ended and that stays.
+    /// Stores a timer in its next state after its delivery, if the timer stays stored. A dead occurrence leaves its
+    /// series, and the next occurrence is stored.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
@@ -107,21 +109,21 @@ impl<T: Tables> Lifecycle<T> {
         self.timers.delete(timer)
     }
 
-    /// Stores the occurrence of the timer's series that follows the timer, unless the timer was withdrawn. Returns its
-    /// id, and the number of instants that were left out.
+    /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the occurrence's id,
+    /// and the number of instants that were left out.
     fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));
         };
-        // An occurrence that was made by a clock that was ahead does not keep the series there.
+        // If a clock that was ahead made the occurrence, the series goes back to the present time.
         let made_ahead = timer.created > self.now + AHEAD;
         let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
         let following = series.following(from, self.now);
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);
-        // A series that was placed a second time finds the timers of its first life, dead timers for example. An
-        // instant that has its timer gets no second timer.
+        // A series that was placed a second time can find timers of its first life, for example dead timers. An instant
+        // that has a timer gets no second timer.
         while self.timers.has(id)? {
             let following = series.following(instant, self.now);
             skipped += following.skipped + 1;

@@ -1,4 +1,4 @@
-//! Lists of stored timers that match a filter, page by page.
+//! Reads lists of stored timers that match a filter, a page at a time.
 
 use super::counts::PhaseCounts;
 use super::entries::{
@@ -13,20 +13,22 @@ use crate::timer::TimerId;
 use tourbillon_words::UtcMillis;
 use std::collections::BTreeSet;
 
-/// Entries that a list looks at for one page, for each timer that was asked for.
+/// The number of entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;
-/// The timers of a namespace that a list reads for each page, without a look at those of other namespaces.
+/// The number of timers up to which a list reads the whole namespace for each page, without reading those of other
+/// namespaces.
 const FEW: usize = 2_000;
-/// Entries of all namespaces that a list of one namespace looks at while its page has no timer.
+/// The number of entries of all namespaces that a list of one namespace looks at while its page has no timer.
 const MORE_LOOKS: usize = 20_000;
-/// The timers of a namespace that a list reads for one page, if it found none among the entries of all namespaces.
+/// The number of timers up to which a list reads the whole namespace for one page, after it found none of them among
+/// the entries of all namespaces.
 const MOST_GATHERED: usize = 1_000_000;
 
-/// The key of an entry, and its timer.
+/// The key of an entry, and the id of its timer if the entry has a valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// The way of a list through a table: the table whose order it has, the beginning of its keys there, and the bounds of
-/// the due moments where the keys begin with these.
+/// Describes how a list goes through a table. It has the table whose order is the list's order, and the prefix of the
+/// keys that belong to the list. In the table by due moment it also has the bounds of the due moments.
 struct Way {
     table: Table,
     prefix: Vec<u8>,
@@ -43,20 +45,20 @@ impl Way {
         Self { table, prefix, due_after, due_before, descending: filter.descending }
     }
 
-    /// The key from which an ascending list goes on.
+    /// Returns the key from which an ascending list goes on.
     fn from(&self, after: Option<&[u8]>) -> Vec<u8> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let first = self.due_after.map_or_else(Vec::new, |moment| moment_bytes(moment).to_vec());
         from.max(first).max(self.prefix.clone())
     }
 
-    /// The key below which a descending list goes on, none if it begins with the table's last.
+    /// Returns the key below which a descending list goes on; `None` if it begins with the table's last key.
     fn below(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
         let last = self.due_before.map(|moment| moment_bytes(moment).to_vec());
         [before.map(<[u8]>::to_vec), last, behind(&self.prefix)].into_iter().flatten().min()
     }
 
-    /// Whether a key, and all that follow in the list's order, are not of the list.
+    /// Returns whether a key is behind the end of the list, so that no later key in the list's order belongs to it.
     fn is_past(&self, key: &[u8]) -> bool {
         let is_out = |due: UtcMillis| match self.descending {
             true => self.due_after.is_some_and(|after| due <= after),
@@ -65,13 +67,13 @@ impl Way {
         !key.starts_with(&self.prefix) || self.table == Table::Due && is_out(moment_of(key))
     }
 
-    /// Whether a place comes after another place in the list's order.
+    /// Returns whether `place` comes after `other` in the list's order.
     fn is_after(&self, place: &[u8], other: &[u8]) -> bool {
         if self.descending { place < other } else { place > other }
     }
 }
 
-/// The first key behind those that begin so, none if there is no such key.
+/// Returns the first key behind all keys that begin with `prefix`; `None` if there is no such key.
 fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = prefix.get(..=last)?.to_vec();
@@ -99,13 +101,13 @@ fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
     }
 }
 
-/// A list that is being read: the page after an entry.
+/// Reads the page of a list that follows an entry.
 pub(super) struct List<'l, T> {
     reader: Reader<'l, T>,
     filter: &'l Filter,
     way: Way,
     after: Option<&'l [u8]>,
-    /// The timers of a page.
+    /// The greatest number of timers of a page.
     limit: usize,
 }
 
@@ -121,7 +123,7 @@ impl<'l, T: Tables> List<'l, T> {
     }
 
     pub(super) fn page(&self) -> Result<Page, StoreError> {
-        // No timer is stored in these.
+        // No stored timer is in one of these phases.
         if let Some(Phase::Done | Phase::Withdrawn) = self.filter.phase {
             return Ok(Page::default());
         }
@@ -144,7 +146,7 @@ impl<'l, T: Tables> List<'l, T> {
             let from = page.next.as_ref().map_or(self.after, |Cursor(last)| Some(&last[..]));
             let (next, seen) = self.look_at_entries(from, looks)?;
             (page, looked) = (next, looked + seen);
-            // A list by other conditions, too, may have none at all, however long the store looks.
+            // A list with further conditions may match no timer at all, however long the store looks.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -157,7 +159,7 @@ impl<'l, T: Tables> List<'l, T> {
         }
     }
 
-    /// A page from a bounded look at the entries of the way. Returns the number of these entries, too.
+    /// Reads a page from at most `looks` entries of the table. Returns the number of entries that were read, too.
     fn look_at_entries(&self, after: Option<&[u8]>, looks: usize) -> Result<(Page, usize), StoreError> {
         let (way, tables) = (&self.way, self.reader.tables);
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
@@ -194,8 +196,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok((page, looked))
     }
 
-    /// The number of timers of a namespace among which a list by this phase finds its own, by the counts. 0 if none is
-    /// in this phase.
+    /// Returns how many timers of the namespace a list by this phase must read, from the stored counts. Returns 0 if no
+    /// timer is in the phase.
     fn stored_in(&self, namespace: &str) -> Result<usize, StoreError> {
         let (mut stored, phase) = (0_u64, self.filter.phase);
         for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
@@ -210,8 +212,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// A page in the order of the way, from a look at all timers of a namespace, but for the dead if only others are
-    /// asked for. Full, unless it is the last page.
+    /// Reads a page, in the list's order, by reading all timers of a namespace. Dead timers are left out if the list is
+    /// by another phase. The page is full, unless it is the last page.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {
@@ -248,7 +250,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(page)
     }
 
-    /// Adds a timer to the first timers of the list: those of the page, and one more.
+    /// Adds a timer to `first`, the first timers of the list after the cursor, if it is among them. `first` keeps the
+    /// timers of the page, and another timer that shows whether more follow.
     fn gather(&self, id: TimerId, first: &mut BTreeSet<(Vec<u8>, TimerId)>) -> Result<(), StoreError> {
         let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
             return Ok(());

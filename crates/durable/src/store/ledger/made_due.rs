@@ -1,28 +1,28 @@
-//! The timers that a transaction has made due: news for the claims of its store.
+//! Notes the timers that a transaction makes due, so that later claims find them.
 
 use super::entries::due_entry;
 use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// The timers that a transaction has made due.
+/// The pending timers that a transaction has stored.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest moment for which a timer was made due.
+    /// The earliest due moment of these timers.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespaces and entries of timers that are due before the frontier (L7).
+    /// The namespaces and index entries of those timers that are due before the frontier (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
-    /// The moment up to which claims have come.
+    /// The frontier: the due moment up to which claims have read the index.
     frontier: Option<UtcMillis>,
 }
 
 impl MadeDue {
-    /// Notes the entries of timers that are made due until this moment, up to which claims have come.
+    /// Sets the frontier. From then on the entries of timers that are due until this moment are noted.
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }
 
-    /// Notes a timer that was stored, if it is pending.
+    /// Notes a timer that the transaction has stored, if the timer is pending.
     pub(super) fn note(&mut self, timer: &Timer) {
         if timer.state == State::Pending {
             self.first = Some(self.first.map_or(timer.due, |first| first.min(timer.due)));

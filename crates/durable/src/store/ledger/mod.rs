@@ -1,7 +1,8 @@
-//! The meaning of the operations on ordered tables: the entries of each timer, and the effect of an operation on them.
+//! Defines the effect of each operation on ordered tables: the entries that each timer has there, and the changes of
+//! these entries.
 //!
-//! A ledger lives as long as one transaction. A store that offers ordered tables gets its behaviour from here; it adds
-//! the transaction, the durability and the clock.
+//! A ledger exists for the length of one transaction. A store that offers ordered tables gets its behaviour from the
+//! ledger. The store adds the transaction, the durability and the clock.
 //!
 //! # Parts
 //! ```text
@@ -11,7 +12,7 @@
 //!   │  └─ Timers        records with their entries: every change of a timer goes through it
 //!   │     ├─ PhaseCounts, Hours   numbers that change with the timers
 //!   │     ├─ Quarantine           records that could not be read
-//!   │     └─ MadeDue              news for Turns
+//!   │     └─ MadeDue              the timers made due, for Turns
 //!   ├─ Turns            the choice of a claim's timers (turns, choice, waiting): outlives the transaction
 //!   └─ Reader           reads of the tables, alone and for List, Check, horizon and scrub
 //! ```
@@ -26,8 +27,8 @@
 //! | `MadeDue` | none | the first due moment, the entries before the frontier | L7 |
 //! | `Turns` | none | the frontier, the namespaces that wait | T1 to T3 |
 //!
-//! The modules below stand on floors: no part uses a part of a higher floor. [`Check`](check::Check) checks the parts
-//! and the links between them.
+//! Each module below is on a floor: a part never uses a part of a higher floor. [`Check`](check::Check) checks the
+//! parts and the links between them.
 //!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for
@@ -35,11 +36,11 @@
 //!     dead, and one among the stopped timers of its namespace if it is parked or dead.
 //! L2. A timer owns its key unless it is dead or withdrawn. A key has at most one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
-//! L4. The hours are the numbers of entries by due moment in each hour of UTC.
+//! L4. The hours are the numbers of pending timers that are due in each hour of UTC.
 //! L5. A record that could not be read is in quarantine, and not among the timers. Its other entries stay until an
-//!     operation meets them. The counts and the hours have them until then.
+//!     operation meets them. Until then the counts and the hours include the timer.
 //! L6. A remembered id has one entry by id and one by the moment until which it is remembered.
-//! L7. A transaction reports each timer that it stores as pending with a due moment before the frontier of claims.
+//! L7. If a transaction stores a pending timer whose due moment is before the frontier of claims, it reports the timer.
 
 // Floor 0: the bytes of entries, and sums of changes.
 mod deltas;

@@ -1,4 +1,4 @@
-//! Timers that come from callers: new, put back, or imported.
+//! Stores timers that come from callers: new timers, timers that are stored again after a claim, and imported timers.
 
 use super::lifecycle::{Lifecycle, PAUSED, is_withdrawn};
 use super::limits::admit_timer;
@@ -50,7 +50,7 @@ impl<T: Tables> Lifecycle<T> {
         if timer.has_chosen_id {
             self.remembered.forget(self.timers.tables(), id)?;
         }
-        // The series has gone on, and has the key.
+        // The series has gone on without this occurrence, and its next occurrence has the key.
         timer.series = None;
         if let Some(key) = &timer.key
             && self.timers.load_owner(&timer.namespace, key)?.is_some()

@@ -1,31 +1,32 @@
-//! Records that could not be read, set aside so that no operation meets them again (L5).
+//! Keeps the records that could not be read. They are set aside, so that no operation meets them again (L5).
 
 use super::entries::id_bytes;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The name of the number of records that were set aside.
+/// The name in the table of meta data under which the number of records set aside is stored.
 const NUMBER: &[u8] = b"quarantined";
 
-/// The records that were set aside. The state is the number of those of a transaction.
+/// Gives access to the records that were set aside, and counts those of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
 }
 
 impl Quarantine {
-    /// The number of records that this transaction has set aside.
+    /// Returns the number of records that this transaction has set aside.
     pub(super) fn admitted(&self) -> u32 {
         self.admitted
     }
 
-    /// Adds the records of a later request.
+    /// Adds the number of records that a later request of the transaction has set aside.
     pub(super) fn absorb(&mut self, later: Self) {
         self.admitted += later.admitted;
     }
 
-    /// Stores a record that was taken from the timers. It is empty if an entry has named a record that was missing.
+    /// Stores a record that was taken from the timers. The record is empty if an entry has named a timer whose record
+    /// was missing.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,
@@ -38,18 +39,18 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// The record of this id, if it was set aside.
+    /// Returns the record of this id, if it was set aside.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
 
-    /// The number of times that a record was set aside since the records were last forgotten.
+    /// Returns the number of times that a record was set aside since the records were last forgotten.
     pub(super) fn number(tables: &impl Tables) -> Result<u64, StoreError> {
         let number = tables.get(Table::Meta, NUMBER)?;
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records. Returns their number.
+    /// Removes all records that were set aside. Returns their number.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

@@ -1,4 +1,4 @@
-//! Reads of stored timers by id, key, due moment and lease. A read changes nothing, not even a damaged record.
+//! Reads stored timers by id, key, due moment and lease. A read changes nothing, not even a damaged record.
 
 use super::counts::PhaseCounts;
 use super::entries::{id_at_end, id_bytes, key_key, moment_bytes, moment_of};
@@ -12,7 +12,7 @@ use crate::store::{Counts, Leased, Reasons};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// A view of the tables of a transaction.
+/// Reads the tables of a transaction.
 pub(super) struct Reader<'t, T> {
     pub(super) tables: &'t T,
 }
@@ -30,13 +30,13 @@ impl<'t, T: Tables> Reader<'t, T> {
         Self { tables }
     }
 
-    /// A stored timer, if its record can be read.
+    /// Returns a stored timer; `None` if no record has the id or the record cannot be read.
     pub(super) fn peek(self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let record = self.tables.get(Table::Timers, &id_bytes(id))?;
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// The id to which the entry of a key leads.
+    /// Returns the id that the entry of a key names.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -49,7 +49,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         };
         let Some(id) = id else { return Ok(None) };
         let found = self.peek(id)?;
-        // An entry of a key that is damaged may name another timer.
+        // A damaged entry of a key may name another timer.
         Ok(match at {
             Address::Id(_) => found,
             Address::Key(name) => found
@@ -57,7 +57,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         })
     }
 
-    /// At most `limit` keys that begin with `prefix`, from `from` on.
+    /// Returns at most `limit` keys of a table that begin with `prefix`, from `from` on.
     pub(super) fn keys(
         self,
         table: Table,
@@ -85,7 +85,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(next)
     }
 
-    /// The first entries by due moment that are due at a moment.
+    /// Returns the first entries of the index by due moment whose moments have come, at most `limit`.
     pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
@@ -122,7 +122,7 @@ impl<'t, T: Tables> Reader<'t, T> {
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
     }
 
-    /// The timers that a claim has leased.
+    /// Returns the timers that the claim with this token has leased.
     pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
         let mut ids = Vec::new();
         self.leases(|_, id| {
@@ -140,7 +140,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(leased)
     }
 
-    /// The reasons of some entries after a place. No record is read.
+    /// Returns the reasons of at most `limit` parked timers, from the place of the cursor on. Reads entries only, and
+    /// no records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));

@@ -1,4 +1,4 @@
-//! The ids of ended timers, which are remembered for a while (L6).
+//! Remembers the ids of ended timers for a while (L6).
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use crate::store::error::StoreError;
@@ -7,12 +7,13 @@ use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 use core::time::Duration;
 
-/// The time for which the id of an ended timer is remembered, if its caller chose the id.
+/// The time for which the id of an ended timer is remembered. Only an id that the caller chose is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// Ids that are forgotten in one transaction, so that none takes long.
+/// The number of ids that are forgotten in one transaction at most, so that none takes long.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// The remembered ids at a moment. They are in two tables: by id, and by the moment until which they are remembered.
+/// Remembers and forgets ids at a moment. Each id is in two tables: by id, and by the moment until which it is
+/// remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     now: UtcMillis,
@@ -23,7 +24,7 @@ impl Remembered {
         Self { now }
     }
 
-    /// Remembers the id of a timer that ends.
+    /// Remembers the id of a timer that ends, if its caller chose the id.
     pub(super) fn remember(self, tables: &mut impl Tables, timer: &Timer) -> Result<(), StoreError> {
         if timer.has_chosen_id {
             let until = self.now + REMEMBERED;
@@ -34,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Whether the id of an ended timer is remembered. An id whose time is over is forgotten. Otherwise a later end of
-    /// a timer with this id would be forgotten too soon.
+    /// Returns whether the id of an ended timer is remembered. Forgets the id if its time is over. Otherwise the old
+    /// entry would end the memory of a later timer with this id too soon.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -47,7 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the end of a timer that is stored again. It would end the memory of a later end too soon.
+    /// Forgets the id of a timer that is stored again. Otherwise the old entry would end the memory of the timer's
+    /// later end too soon.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {
@@ -56,7 +58,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// Forgets a few ids whose time is over.
+    /// Forgets some of the ids whose time is over.
     pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
         tables.scan(Table::Forget, &[], &mut |key, _| {

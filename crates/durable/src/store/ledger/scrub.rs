@@ -1,8 +1,8 @@
-//! The scrub: a walk through all records and indexes in small steps, which finds damage that no operation has met.
+//! The scrub: it goes through all records and indexes in small steps, and finds damage that no operation has met.
 //!
-//! A step reads, and lists the entries that seem damaged. The damage is mended in a transaction that writes, which
-//! looks again: a record that cannot be read is set aside, an entry that is not its timer's is removed, and an entry
-//! that a timer lacks is stored.
+//! A step reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends the
+//! damage: a record that cannot be read is set aside, an entry that does not belong to its timer is removed, and an
+//! entry that a timer lacks is stored.
 
 use super::check::{INDEXES, has_entry, id_of};
 use super::entries::entries;
@@ -12,7 +12,7 @@ use crate::record;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 
-/// The tables of a walk, in order.
+/// The tables that a walk goes through, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
     let mut walked = [Table::Timers; 1 + INDEXES.len()];
     let (_, indexes) = walked.split_at_mut(1);
@@ -20,39 +20,39 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
     walked
 };
 
-/// The place from which a walk goes on.
+/// The place from which the next step of a walk goes on. The default is the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubCursor {
     nth: usize,
-    /// The last entry that was looked at.
+    /// The key of the last entry that was looked at.
     after: Option<Vec<u8>>,
 }
 
 impl ScrubCursor {
-    /// The start of the next table; `None` at the end.
+    /// Returns the start of the next table; `None` after the last table.
     pub(crate) fn skip(&self) -> Option<Self> {
         let nth = self.nth + 1;
         (nth < WALKED.len()).then_some(Self { nth, after: None })
     }
 }
 
-/// An entry that seems damaged.
+/// An entry that a step has found damaged. It is looked at again before it is mended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspect {
     table: Table,
     key: Vec<u8>,
 }
 
-/// A step of a walk.
+/// The result of one step of a walk.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// `None` at the end of the walk.
+    /// The place of the next step; `None` at the end of the walk.
     pub(crate) next: Option<ScrubCursor>,
     pub(crate) looked: u64,
     pub(crate) suspects: Vec<Suspect>,
 }
 
-/// Looks at some entries, from a place on.
+/// Looks at at most `limit` entries of a table, from a place on. Changes nothing.
 pub(super) fn look<T: Tables>(
     reader: Reader<'_, T>,
     place: &ScrubCursor,
@@ -70,7 +70,7 @@ pub(super) fn look<T: Tables>(
         goes_on
     })?;
     step.next = match found.last() {
-        // A key that does not follow would lead the walk round in a circle.
+        // If a key is not after the key before, the walk would go round in a circle.
         Some((last, _)) if found.len() == limit && place.after.as_ref().is_none_or(|after| last > after) => {
             Some(ScrubCursor { nth: place.nth, after: Some(last.clone()) })
         }
@@ -87,7 +87,8 @@ pub(super) fn look<T: Tables>(
 }
 
 impl Suspect {
-    /// Whether the entry is its timer's, and a record has all entries of its timer.
+    /// Returns whether the entry is undamaged. A record must be readable, and its timer must have all entries. Any
+    /// other entry must belong to the timer that it names.
     fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
         if self.table != Table::Timers {
@@ -103,7 +104,7 @@ impl Suspect {
         Ok(true)
     }
 
-    /// Mends the entry if it is damaged. Returns whether it was.
+    /// Mends the entry if it is still damaged. Returns whether it was.
     pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
         // An entry that has gone since was not damaged.
         let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Stored timers: each record goes with its entries, and each change with the numbers and the news that follow from it.
+//! Stores timers. A record changes together with its index entries, and with the numbers and notes that depend on it.
 
 use super::counts::PhaseCounts;
 use super::entries::{Entry, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of};
@@ -12,10 +12,10 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The timers whose entries are stored at once where those of all timers are.
+/// The number of timers whose entries by namespace are stored in one step.
 const AT_ONCE: usize = 10_000;
 
-/// The timers of a store within one transaction.
+/// Reads and changes the timers of a store within one transaction.
 ///
 /// A change of a timer changes its record, its entries, the counts, the hours and the timers made due together, in
 /// [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one
@@ -26,18 +26,19 @@ pub(super) struct Timers<T> {
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Entries were mended. The hours are counted again then: they may lack some of the damaged entries.
+    /// Whether entries were mended. Then the numbers of the hours are counted again at the end, since they may lack
+    /// some of the damaged entries.
     has_mended: bool,
 }
 
-/// The numbers of the requests before a request of the same transaction.
+/// The changed numbers of the earlier requests of a transaction, put aside while another request runs.
 pub(crate) struct Noted {
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
 }
 
-/// The phase of the timers that have entries in a table, if all have one phase.
+/// Returns the phase of the timers that have entries in a table, if the table is for one phase.
 fn phase_of(table: Table) -> Option<Phase> {
     match table {
         Table::Due => Some(Phase::Pending),
@@ -48,7 +49,7 @@ fn phase_of(table: Table) -> Option<Phase> {
     }
 }
 
-/// The transaction.
+/// Methods that begin and end the transaction and its requests.
 impl<T: Tables> Timers<T> {
     pub(super) fn new(tables: T) -> Self {
         Self {
@@ -61,7 +62,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Writes the numbers. Returns the tables, and the timers that the transaction has made due.
+    /// Ends the transaction's changes: writes the counts and the hours. Returns the tables, and the timers that the
+    /// transaction has made due.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
         if self.has_mended {
@@ -94,7 +96,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine = before.quarantine;
     }
 
-    /// The tables, for parts that own other tables than this part, and for the store itself.
+    /// Returns the tables, for parts that own other tables than this part, and for the store itself.
     pub(super) fn tables(&mut self) -> &mut T {
         &mut self.tables
     }
@@ -107,7 +109,7 @@ impl<T: Tables> Timers<T> {
         Reader::new(&self.tables)
     }
 
-    /// The number of records that the request has set aside.
+    /// Returns the number of records that the present request has set aside.
     pub(super) fn quarantined(&self) -> u32 {
         self.quarantine.admitted()
     }
@@ -117,9 +119,9 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Changes.
+/// Methods that change timers.
 impl<T: Tables> Timers<T> {
-    /// Stores a new timer. Its id is free, and its key too.
+    /// Stores a new timer. No stored timer has its id or its key.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
         for entry in entries(timer) {
             self.put(&entry)?;
@@ -129,7 +131,7 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Stores a changed timer.
+    /// Stores a timer in place of its old state.
     pub(super) fn change(&mut self, old: &Timer, new: &Timer) -> Result<(), StoreError> {
         let (was, is) = (entries(old), entries(new));
         for (table, key, value) in &was {
@@ -169,7 +171,7 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes an entry. Returns its value, if there was one.
+    /// Removes an entry, and counts the hour of a due moment. Returns the entry's value, if there was an entry.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -178,7 +180,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes an entry of a timer. The key's entry may be another timer's by now, and stays then.
+    /// Removes an entry of a timer. The entry of a key stays if it names another timer by now.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -187,8 +189,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Stores the entries by namespace of some timers, for a store whose earlier version had none. Returns the id after
-    /// which it goes on; `None` behind the last timer.
+    /// Stores the entries by namespace for some timers, in a store whose earlier version had no such entries. Returns
+    /// the id after which the next call goes on; `None` after the last timer.
     pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
@@ -209,14 +211,14 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Reads that meet damage, and mend it.
+/// Methods that read for a change. They mend the damage that they meet.
 impl<T: Tables> Timers<T> {
-    /// Whether a record has this id.
+    /// Returns whether a record is stored under this id, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }
 
-    /// A stored timer. A record that cannot be read is set aside.
+    /// Returns a stored timer. A record that cannot be read is set aside.
     pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
@@ -228,8 +230,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// A stored timer that an entry names. If neither the timers nor the quarantine have a record, the timer is lost:
-    /// its id is set aside without a record.
+    /// Returns the stored timer that an entry names. If neither the timers nor the quarantine have a record, the timer
+    /// is lost: its id is set aside without a record.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -245,8 +247,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// The timer that owns a key. An entry that is not its timer's is removed: a record that was set aside has left it
-    /// behind.
+    /// Returns the timer that owns a key. If the key's entry does not belong to the timer that it names, the entry is
+    /// removed. A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;
@@ -263,15 +265,15 @@ impl<T: Tables> Timers<T> {
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
         self.quarantine.admit(&mut self.tables, id, record)?;
         self.tables.remove(Table::Timers, &id_bytes(id))?;
-        // No operation comes by this entry, so none would remove it later.
+        // No operation finds the timer by this entry, so none would remove it later.
         if let Some(namespace) = record::namespace(record) {
             self.tables.remove(Table::Keyless, &keyless_key(namespace, id))?;
         }
         Ok(())
     }
 
-    /// Removes an entry that is not its timer's, and stores the timer's own entries if they are missing. An entry
-    /// without a timer is that of a record in quarantine, which is not counted from now on.
+    /// Removes an entry that does not belong to the timer that it names, and stores that timer's own entries if they
+    /// are missing. Without a timer, the entry is that of a record in quarantine, which is not counted from now on.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,
@@ -289,7 +291,7 @@ impl<T: Tables> Timers<T> {
         timer.map_or(Ok(()), |timer| self.mend(timer))
     }
 
-    /// Stores the entries of a timer that are missing.
+    /// Stores those entries of a timer that are missing.
     pub(super) fn mend(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.has_mended = true;
         for entry in entries(timer) {

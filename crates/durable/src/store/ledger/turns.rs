@@ -1,10 +1,11 @@
-//! Claims in turn: a claim takes the timers that are longest due, but of no namespace more than its share.
+//! Claims in turn: a claim takes the timers with the earliest due moments, but of no namespace more than its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
-//! thousands that are due, the timers of the others lie behind them. A namespace that has its share of the room, or its
-//! rate of late timers, gets no more, and a claim goes past its timers to those of others. They stay in the index.
+//! thousands of due timers, the timers of other namespaces lie behind them. A namespace gets no more timers once it has
+//! its share of the places for deliveries, or its rate of late timers. A claim then passes over its timers, which stay
+//! in the index, and goes on to those of others.
 //!
-//! So that each claim need not go past them again, [`Turns`] remembers how far claims have come:
+//! To pass over such timers only once, [`Turns`] remembers how far claims have come. This place is the *frontier*:
 //!
 //! ```text
 //!   index by due moment   a a a a b a a a c a a a a b a │ a a b c ...
@@ -18,21 +19,21 @@
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
-//! T1. Each entry before the frontier is taken by the claim, or is found from the entries of its namespace in `behind`.
-//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, given
-//!     back, put back or tried again.
+//! T1. Each entry before the frontier was taken by a claim, or is found from the entries of its namespace in `behind`.
+//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
+//!     unparked or tried again.
 //! T2. Timers of one namespace are taken in the order of their due moments, as far as they are known.
-//! T3. Nothing here is stored: without it, claims begin at the start of the index.
+//! T3. Nothing here is stored. After a loss of this state, claims begin at the start of the index.
 //!
-//! A claim divides its timers, and the entries that it reads: half for the frontier, half for the namespaces that wait,
-//! in equal parts. Each claim begins one namespace further. The two halves take turns at being first. The first half
-//! has the odd timer.
+//! A claim divides its timers, and the entries that it reads, into two halves. One half is for the frontier, and the
+//! other half for the namespaces that wait, in equal parts. Each claim begins with the next namespace. The two halves
+//! alternate in being first. The first half has the odd timer.
 //!
 //! # Cost
-//! A timer that waits is read twice: when the frontier goes past it and when it is taken. It is read once more a minute
-//! after claims have come to the end of the timers that are due. A namespace keeps up to `EXACT` entries in memory
-//! ([`waiting`](super::waiting)). A namespace with more entries keeps the first of them, and its turn reads the index
-//! from there on, with the entries of others between its own.
+//! A timer that waits is read twice: when the frontier passes it, and when it is taken. It is read again a minute after
+//! claims have come to the end of the due timers, since claims then begin at the start. A namespace keeps up to `EXACT`
+//! entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the first of them. When it
+//! is served, the index is read from that entry on, with the entries of other namespaces in between.
 
 use super::choice::{Choice, Chosen, LOOKS, PAGE, after};
 use super::entries::moment_of;
@@ -47,37 +48,37 @@ use tourbillon_words::UtcMillis;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-/// The time after which claims begin at the start of the index again, once they have come to its end.
+/// The time after which claims begin at the start of the index again, counted from when they came to its end.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// How far claims have come.
+/// Remembers how far claims have come, and the entries that they passed over.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// All entries before it were read (T1).
+    /// The place in the index before which all entries were read (T1).
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace with which the last claim began, of those that wait.
+    /// The waiting namespace with which the last claim began.
     first: Option<Box<str>>,
-    /// The moment since which the frontier is where nothing further is due.
+    /// The moment at which the frontier first came to the end of the due timers.
     arrived: Option<UtcMillis>,
-    /// The last claim began with those that wait.
+    /// Whether the last claim began with the namespaces that wait.
     was_behind_first: bool,
-    /// The moment of the last claim.
+    /// The moment of the last claim, by the store's time.
     seen: UtcMillis,
 }
 
 impl Turns {
-    /// Begins at the start of the index again.
+    /// Forgets everything: the next claim begins at the start of the index.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// The moment up to which claims have come, if they have.
+    /// Returns the due moment at the frontier; `None` if no claim has read an entry yet.
     pub(crate) fn moment(&self) -> Option<UtcMillis> {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Notes the timers that a transaction has made due (T1).
+    /// Adds the timers that a transaction has made due before the frontier to those that wait (T1).
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -86,7 +87,7 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim.
+    /// Chooses the timers of a claim, and moves the frontier.
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,
@@ -95,7 +96,7 @@ impl Turns {
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
         let is_old = self.arrived.is_some_and(|arrived| now - arrived > BELIEVED);
-        // A clock that went back has made timers pending again that claims have passed.
+        // A clock that went back makes timers wait again that claims have passed.
         if is_old || now < self.seen {
             *self = Self { first: self.first.take(), ..Self::default() };
         }
@@ -114,7 +115,8 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Each half gets half of the timers, and the first half the odd timer; the second gets the rest of the first.
+    /// Gives half of the timers to the frontier and half to the namespaces that wait. The half that comes first gets
+    /// the odd timer. The second half gets the timers that the first half leaves, too.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -158,7 +160,7 @@ impl Turns {
                     (Some(namespace), _) => {
                         self.behind.entry(namespace.into()).or_default().add(entry.clone());
                     }
-                    // The claim finds its fault.
+                    // The record cannot be read. The claim finds the damage.
                     (None, _) => choice.take("", entry, 0),
                 }
                 self.frontier = after(entry);
@@ -200,7 +202,7 @@ impl Turns {
         Ok(())
     }
 
-    /// The namespaces that wait, beginning after the namespace with which the last claim began.
+    /// Returns the namespaces that wait, beginning after the namespace with which the last claim began.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

@@ -1,19 +1,20 @@
-//! The entries of a namespace that claims have passed: due timers that wait for their namespace's turn.
+//! The index entries of a namespace that claims have passed over: due timers that wait until their namespace may take
+//! more.
 
 use std::collections::BTreeSet;
 
-/// The entries that a namespace keeps in memory.
+/// The number of entries that a namespace keeps in memory.
 const EXACT: usize = 1_024;
 
 /// An entry of the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The entries of a namespace before the frontier.
+/// The entries of a namespace that wait before the frontier, the place up to which claims have read the index.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// These.
+    /// Exactly these entries.
     Exactly(BTreeSet<Key>),
-    /// Any, from this entry on.
+    /// Some entries from this entry on. A claim reads the index to find them.
     From(Key),
 }
 
@@ -47,7 +48,7 @@ impl Waiting {
     }
 }
 
-/// The cases of claims in turn are those of `tourbillon-conformance`.
+/// The tests of claims in turn are in `tourbillon-conformance`.
 #[cfg(test)]
 mod tests {
     use super::super::entries::{due_entry, id_at_end};

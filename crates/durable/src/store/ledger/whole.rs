@@ -1,4 +1,4 @@
-//! The ledger: the whole of the parts, as a store uses it within one transaction.
+//! The ledger: it puts the parts together, for a store to use within one transaction.
 
 use super::check::Check;
 use super::choice::Chosen;
@@ -25,48 +25,50 @@ use crate::store::{Claimant, Claimed, Counts, Leased, Limit, Op, Outcome, Reaped
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The timers of a store within one transaction.
+/// Reads and changes the timers of a store within one transaction.
 pub(crate) struct Ledger<T> {
     lifecycle: Lifecycle<T>,
 }
 
-/// The transaction.
+/// Methods that begin and end the transaction and its requests.
 impl<T: Tables> Ledger<T> {
     pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
         Self { lifecycle: Lifecycle::new(tables, now) }
     }
 
-    /// Writes the counts. Returns the tables, and the timers that the transaction has made due.
+    /// Ends the ledger: writes the counts. Returns the tables, and the timers that the transaction has made due.
     pub(crate) fn finish(self) -> Result<(T, MadeDue), StoreError> {
         self.lifecycle.timers.finish()
     }
 
-    /// Has the transaction note the timers that it makes due until this moment, up to which claims have come.
+    /// Sets the moment up to which claims have read the index. From then on the transaction notes the timers that it
+    /// makes due until that moment.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
 
-    /// The tables, for a store that notes its own entries or takes back those of a request.
+    /// Returns the tables, for a store that stores its own entries or takes back those of a request.
     pub(crate) fn tables(&mut self) -> &mut T {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins a request of several in one transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends it.
+    /// Begins another request of the same transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends the request,
+    /// and gets the value that this returns.
     pub(crate) fn begin(&mut self) -> Noted {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded.
+    /// Ends a request that succeeded: its numbers are added to those of the requests before it.
     pub(crate) fn keep(&mut self, before: Noted) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed. The store takes the request's entries back.
+    /// Ends a request that failed: its numbers are dropped. The store itself takes the request's entries back.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.lifecycle.timers.undo(before);
     }
 
-    /// Whether a request of this transaction has met damage.
+    /// Returns whether the transaction has set a record aside or mended entries.
     pub(crate) fn has_met_damage(&self) -> bool {
         self.lifecycle.timers.has_met_damage()
     }
@@ -76,9 +78,9 @@ impl<T: Tables> Ledger<T> {
     }
 }
 
-/// Changes.
+/// Methods that change timers.
 impl<T: Tables> Ledger<T> {
-    /// Makes a change. Each operation leads to the part that makes it.
+    /// Makes the change of an operation. Each operation goes to the part that makes it.
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
         admit(&op)?;
         let timers = &mut self.lifecycle;
@@ -104,12 +106,12 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
-    /// Stores the timers of a backup. A timer whose id is stored, or whose key is another timer's, is an error.
+    /// Stores the timers of a backup. Fails at a timer whose id is stored, or whose key is another timer's.
     pub(crate) fn import(&mut self, timers: Vec<Timer>) -> Result<(), StoreError> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim in turn.
+    /// Chooses the timers of a claim: within the limit, and for each namespace at most its share.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -132,7 +134,8 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
     }
 
-    /// Claims the timers that were chosen.
+    /// Claims the timers that [`choose`](Self::choose) has chosen. Returns whether the claim must be durable before it
+    /// is answered.
     pub(crate) fn claim_chosen(
         &mut self,
         by: Claimant,
@@ -159,12 +162,13 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases: those whose end has come, or any, if all holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
+    /// holders are gone.
     pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         Reaping::new(&mut self.lifecycle).run(limit, all)
     }
 
-    /// Mends those of these entries that are damaged. Returns their number.
+    /// Mends the entries that are still damaged. Returns their number.
     pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
         let mut damaged = 0;
         for suspect in suspects {
@@ -178,14 +182,14 @@ impl<T: Tables> Ledger<T> {
         Quarantine::forget(self.tables())
     }
 
-    /// Stores the entries by namespace of some timers, for a store whose earlier version had none. Returns the id after
-    /// which it goes on; `None` behind the last timer.
+    /// Stores the entries by namespace for some timers, in a store whose earlier version had no such entries. Returns
+    /// the id after which the next call goes on; `None` after the last timer.
     pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         self.lifecycle.timers.enter_namespaces(after)
     }
 }
 
-/// Reads.
+/// Methods that read.
 impl<T: Tables> Ledger<T> {
     fn reader(&self) -> Reader<'_, T> {
         self.lifecycle.timers.reader()
@@ -217,7 +221,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().upcoming(from, until, limit)
     }
 
-    /// The timers that a claim has leased.
+    /// Returns the timers that a claim has leased.
     pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         self.reader().leased_by(Token { incarnation: by.incarnation, claim })
     }
@@ -230,7 +234,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().counts()
     }
 
-    /// The pending timers by the time until they are due. At most `looks` entries are looked at by due moment.
+    /// Counts the pending timers by the time until they are due. Reads at most `looks` entries by due moment.
     pub(crate) fn horizon(&self, looks: usize) -> Result<Horizon, StoreError> {
         horizon(self.reader(), self.now(), looks)
     }
@@ -240,17 +244,18 @@ impl<T: Tables> Ledger<T> {
         self.reader().each(each)
     }
 
-    /// The faults of the structure, and the records that were set aside. Keeps no timer in memory.
+    /// Returns the faults of the structure, and the records that were set aside. Keeps no timer in memory.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.check_without(&[])
     }
 
-    /// The same for a store of an earlier version, which lacks these tables.
+    /// Checks as [`check`](Self::check) does, but leaves out the `lacking` tables, which a store of an earlier version
+    /// does not have.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         Check::new(self.reader(), lacking).run()
     }
 
-    /// Looks at some entries for the scrub, from a place on.
+    /// Looks at at most `limit` entries for the scrub, from a place on. Changes nothing.
     pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
         scrub::look(self.reader(), place, limit)
     }

@@ -1,11 +1,11 @@
-//! The places of a store's bytes: two files, or a test's replacements.
+//! Gives access to the bytes of a store: two files, or a test's replacements.
 //!
 //! # A sync that fails
 //!
-//! After a sync that failed, the system may take bytes for synced that are not on the disk. It shows them to readers,
-//! and a later sync succeeds without them. So nothing that was written since the last good sync is believed: the
-//! database's bytes since then are written again and synced before the database is opened again ([`Places::settle`]).
-//! Until that has succeeded nothing reads them. The journal writes all its records again by itself.
+//! After a sync that failed, the system may take bytes for synced that are not on the disk. Readers see these bytes,
+//! and a later sync succeeds without writing them. So nothing that was written since the last good sync can be trusted.
+//! Before the database is opened again, its bytes since then are written again and synced ([`Places::settle`]). Until
+//! that has succeeded nothing reads them. The journal writes all its records again by itself.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -20,25 +20,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store, which has a place of its own.
+/// A part of a store's bytes, with a file or replacement of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
     Timers,
-    /// The operations that the database has only in memory.
+    /// The journal: the operations that the database has only in memory.
     Operations,
 }
 
-/// The bytes that are written again at once after a failed sync.
+/// The number of bytes that are written again in one step after a failed sync.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// The way to the parts of a store. Its clones are the same places.
+/// Opens the parts of a store. Clones of this value share their state.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
-    /// The bytes of the database that no sync has covered.
+    /// The ranges of the database that no sync has covered.
     unsynced: Arc<Mutex<Unsynced>>,
 }
 
@@ -58,17 +58,17 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// The files at this path and beside it.
+    /// Uses the file at this path, and the journal's file beside it.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Places that a function makes.
+    /// Uses the replacements that a function makes.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }
 
-    /// The path of the database, if the places are files.
+    /// Returns the path of the database, if the places are files.
     pub(super) fn path(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(path.clone()),
@@ -76,7 +76,8 @@ impl Places {
         }
     }
 
-    /// Writes the database's bytes again that a failed sync has left in doubt, and syncs them.
+    /// Writes the database's bytes again that may not be on the disk after a failed sync, and syncs them. Does nothing
+    /// if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -89,7 +90,7 @@ impl Places {
         Ok(())
     }
 
-    /// The place of the database.
+    /// Opens the place of the database.
     pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
@@ -98,14 +99,14 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
-    /// The place of the operations. As long as it is open, no other store opens it.
+    /// Opens the place of the journal. While it is open, no other store can open it.
     pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
                 let beside = beside(path);
                 let file = open(&beside)?;
                 admit(path, file.try_lock(), *without_locks)?;
-                // The start that made the files may have died before it synced their names.
+                // An earlier start may have made the files and died before it synced their names.
                 sync_folder(path)?;
                 Arc::new(FileBackend::new(file).map_err(converted)?)
             }
@@ -114,8 +115,8 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// The bytes that the files take on the disk. redb makes its file longer by as much again before it writes there,
-    /// which takes no room on most file systems. `None` where the system does not say.
+    /// Returns the number of bytes that the files take on the disk; `None` where the system does not say. redb doubles
+    /// the length of its file before it writes there. That takes no room on most file systems.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
@@ -126,7 +127,7 @@ impl Places {
         None
     }
 
-    /// The name of the database's file, for a message.
+    /// Returns the name of the database's file, for a message.
     pub(super) fn name(&self) -> String {
         match &self.way {
             Way::Files { path, .. } => path.display().to_string(),
@@ -134,7 +135,7 @@ impl Places {
         }
     }
 
-    /// The path of the file of the operations, if the file is not there.
+    /// Returns the path of the journal's file, if the file does not exist.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(beside(path)).filter(|path| !path.exists()),
@@ -142,16 +143,16 @@ impl Places {
         }
     }
 
-    /// Removes the file of the operations.
+    /// Removes the journal's file, after an opening that failed.
     pub(super) fn remove_operations(&self) {
         if let Way::Files { path, .. } = &self.way {
-            // A file that stays is empty.
+            // If the removal fails, an empty file stays.
             drop(std::fs::remove_file(beside(path)));
         }
     }
 }
 
-/// Whether a store may be opened after this attempt to lock it.
+/// Decides by the result of a lock whether the store may be opened. Fails if it may not.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -177,7 +178,7 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may have secrets.
+/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may contain secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
     let mut options = OpenOptions::new();
@@ -185,14 +186,14 @@ fn open(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path)?;
-    // The name of a new file is on the disk when its folder is.
+    // The name of a new file is on the disk only once its folder is synced.
     if !was_there {
         sync_folder(path)?;
     }
     Ok(file)
 }
 
-/// Syncs the folder of a file.
+/// Syncs the folder of a file, so that the file's name is on the disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if cfg!(unix) => {
@@ -206,14 +207,14 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 /// The ranges of a file that were written since the last sync that succeeded.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// From the starts to the ends. The ranges neither overlap nor touch.
+    /// The end of each range by its start. The ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
     /// Whether a sync has failed, and none has succeeded since.
     is_in_doubt: bool,
 }
 
 impl Unsynced {
-    /// Adds a range.
+    /// Adds a range, and joins it with ranges that overlap or touch it.
     fn add(&mut self, mut start: u64, mut end: u64) {
         while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
             && last >= start
@@ -224,7 +225,7 @@ impl Unsynced {
         self.ranges.insert(start, end);
     }
 
-    /// The ranges within a file of this length.
+    /// Returns the ranges, cut to a file of this length.
     fn ranges(&self, len: u64) -> Vec<(u64, u64)> {
         let within = self.ranges.iter().map(|(start, end)| (*start, (*end).min(len)));
         within.filter(|(start, end)| start < end).collect()
@@ -235,7 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a range of a file with the bytes that it has.
+/// Reads a range of a file and writes the same bytes again.
 fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
@@ -248,12 +249,13 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A backend that the store asks for its length while redb has it. It notes the writes that no sync has covered.
+/// A backend that redb and the store share: the store asks it for the length. It notes the writes that no sync has
+/// covered.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// `None` for the journal, which notes that itself.
+    /// The ranges that no sync has covered. `None` for the journal, which knows by itself what to write again.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 
@@ -270,7 +272,7 @@ impl StorageBackend for WatchedBackend {
         if let Some(unsynced) = &self.unsynced
             && len > 0
         {
-            // A byte at the end that is written again gives the file its length again.
+            // If the byte at the end is written again, the file has its length again.
             lock(unsynced).add(len - 1, len);
         }
         self.bytes.set_len(len)
@@ -278,7 +280,7 @@ impl StorageBackend for WatchedBackend {
 
     fn sync_data(&self) -> io::Result<()> {
         let Some(unsynced) = &self.unsynced else { return self.bytes.sync_data() };
-        // Writes from here on are not covered for certain.
+        // The sync may miss writes that begin from here on.
         let before = mem::take(&mut lock(unsynced).ranges);
         let synced = self.bytes.sync_data();
         let mut unsynced = lock(unsynced);

@@ -1,4 +1,4 @@
-//! A batch that is being made: its answers, which are sent once they may be, and the due moments that it has met.
+//! Gathers the answers and due moments of a batch while its requests are run. Each answer is sent once it may be.
 
 use super::pipe::send;
 use super::request::{Done, Pending};
@@ -7,7 +7,7 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The result of a batch.
+/// The answers and due moments of a batch.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -17,9 +17,10 @@ pub(super) struct Batch {
     refusals: Vec<Pending>,
     /// The greatest durability that a request asks for.
     durability: Durability,
-    /// The first due moment that the batch has made.
+    /// The earliest due moment of the timers that the batch has made due.
     first_due: Option<UtcMillis>,
-    /// The greatest of the moments that the answers to claims give as the next due moment.
+    /// The latest of the next due moments that the answers to claims contain. The outer `None`: the batch has no
+    /// claims.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -75,24 +76,24 @@ impl Batch {
         mem::take(&mut self.durable)
     }
 
-    /// Puts answers back that were taken, since they wait no longer.
+    /// Puts answers back that [`take_durable`](Self::take_durable) has taken, since they need not wait any more.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
 
-    /// Sends all answers that were not taken.
+    /// Sends all answers that were not taken: with this error, or else with their results.
     pub(super) fn send(&mut self, error: Option<&StoreError>) {
         for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
             send(mem::take(answers), error);
         }
     }
 
-    /// The next due moment as callers know it after this batch, if they knew `before` until now.
+    /// Returns the next due moment that callers know after this batch, if they knew `before` until now.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Whether a timer of this batch is due earlier than callers know, who knew `before` until now.
+    /// Returns whether a timer of this batch is due earlier than callers know. They knew `before` until now.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

@@ -1,4 +1,4 @@
-//! The thread that commits: batches, syncs and checkpoints.
+//! Runs the thread that commits: makes batches and checkpoints, and orders syncs.
 
 use super::batch::Batch;
 use super::common::{Common, being_opened};
@@ -26,40 +26,40 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The most operations of one batch, unless one request has more.
+/// The greatest number of operations in one batch, unless a single request has more.
 const MOST_OPERATIONS: usize = 10_000;
-/// The time after which the database itself is made durable, and the length of the journal at which that is done
-/// sooner. A restart makes the operations of the journal again, some 40,000 a second.
+/// The time after a change at which a checkpoint makes the database itself durable. A checkpoint comes sooner if the
+/// journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 /// The time after which a checkpoint that failed is tried again.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The time that a batch waits for callers of the last batch to come back.
+/// The longest time for which a batch waits for the callers of the last batch to come back.
 const GATHERING: Duration = Duration::from_micros(200);
-/// Leases that are ended in one transaction at the start.
+/// The number of leases that are ended in one transaction at the start.
 const ENDED_AT_ONCE: u32 = 10_000;
 
-/// The thread that commits.
+/// The state of the thread that commits.
 pub(super) struct Committer {
     common: Arc<Common>,
     recovery: Recovery,
     pipe: Arc<Pipe>,
-    /// The number of the last batch that was made and not taken back.
+    /// The number of the last batch that was committed in memory and not taken back.
     sequence: u64,
-    /// The time at which the database is made durable, if it has changes only in memory.
+    /// The time of the next checkpoint. `None` if the database has no changes only in memory.
     checkpoint_at: Option<Instant>,
-    /// The first due moment, as the last claim's answer said.
+    /// The first due moment that the last claim's answer gave.
     next_due: Option<UtcMillis>,
     turns: Turns,
     /// The number of requests of the last batch.
     last_batch: usize,
-    /// Whether the database says that the store was closed after the last batch. The next batch is not noted then, but
-    /// made durable in the database, which does not say so any more.
+    /// Whether the database has the note that the store was closed after the last batch. Then the next batch is
+    /// committed to the disk in place of the journal, which overwrites the note.
     is_closed: bool,
 }
 
 impl Committer {
-    /// Opens the store: makes the operations of the journal again, and ends all leases.
+    /// Opens the store: runs the operations of the journal again, and ends all leases.
     pub(super) fn open(
         opener: Opener,
         clock: Arc<dyn Clock>,
@@ -100,13 +100,13 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// A transaction that writes. It does not keep the lock.
+    /// Begins a transaction that writes. The database's lock is released before this returns.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
-    /// Makes the operations of the journal again that follow the batch `last`. Returns whether there were any.
+    /// Runs the operations of the journal again that follow batch `last`. Returns whether there were any.
     fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
         let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(false) };
@@ -166,12 +166,12 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// The batches on their way to the disk, for the thread that syncs.
+    /// Returns the batches on their way to the disk, which the thread that syncs needs.
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         Arc::clone(&self.pipe)
     }
 
-    /// Serves requests until the sender is gone. Returns the error that kept the last changes from being durable.
+    /// Serves requests until the sender is dropped. Returns the error that kept the last changes from being durable.
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
@@ -211,15 +211,15 @@ impl Committer {
         }
     }
 
-    /// The moment at which there is work without a request.
+    /// Returns the moment at which there is work even if no request comes.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests. While a sync is under way, nobody who waits for the disk is answered earlier by an
-    /// early batch. Else the callers of the last batch, or of the last sync, get a moment to come back: they would
-    /// otherwise wait for two syncs in turn.
+    /// Waits for more requests. While a sync is under way, an early batch would not answer callers that wait for the
+    /// disk any sooner. Otherwise the callers of the last batch, or of the last sync, get a moment to come back.
+    /// Without this pause they would wait for two syncs, one after the other.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -246,7 +246,7 @@ impl Committer {
         }
     }
 
-    /// Makes a batch of the requests, and answers them.
+    /// Runs the requests as one batch, and answers them.
     fn commit(&mut self, mut requests: VecDeque<Request>) {
         let operations: u64 = requests.iter().map(|request| request.operations() as u64).sum();
         self.common.count(|stats| {
@@ -283,14 +283,15 @@ impl Committer {
         }
     }
 
-    /// The error for callers of a batch that failed: of its own kind if the batch has had no effect, for certain.
+    /// Returns the error for callers of a failed batch. It has its own kind if the batch has certainly had no effect,
+    /// and the kind `Unknown` otherwise.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
         let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
-    /// Makes the changes of the requests, with the durability that they ask for. An error says whether the changes may
-    /// have had an effect all the same.
+    /// Makes the changes of the requests, with the durability that they ask for. The flag of an error says whether the
+    /// changes may have had an effect all the same.
     fn transact(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -347,7 +348,8 @@ impl Committer {
                 }
             }
         }
-        // Damage is not repeated: its effect goes to the database at once, and not into the journal.
+        // The mending of damage must not be run again: its effect goes to the database at once, and not into the
+        // journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
         batch.note_due(made_due.first);
@@ -398,8 +400,8 @@ impl Committer {
         }
     }
 
-    /// Gives all changes the durability that comes without a sync, and has the answers of the batch wait for the disk
-    /// that need it. An error says whether a byte of the last record may be on the disk.
+    /// Gives all changes the durability that needs no sync. Answers of the batch that need a sync wait for the disk.
+    /// The flag of an error says whether a byte of the last record may be on the disk.
     fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
         if batch.durability() == Durability::Volatile {
             return Ok(());
@@ -410,12 +412,12 @@ impl Committer {
                 batch.put_durable(self.pipe.wait_for_disk(self.sequence, durable));
                 Ok(())
             }
-            // The database has the changes then, durably.
+            // If the checkpoint succeeds, the database has the changes durably.
             Err((error, is_written)) => self.checkpoint().map_err(|_| (error, is_written)),
         }
     }
 
-    /// Notes that the database is durable.
+    /// Notes that the database is durable: clears the journal, and answers all that waited for the disk.
     fn checkpointed(&mut self, started: Instant) {
         self.checkpoint_at = None;
         reach(Point::BeforeJournalReset);
@@ -426,12 +428,12 @@ impl Committer {
         send(answers, None);
     }
 
-    /// Makes the database durable.
+    /// Makes a checkpoint: commits the database to the disk.
     fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.checkpoint_with(None)
     }
 
-    /// Makes the database durable, with a note under this name of the batch with which it ends.
+    /// Makes a checkpoint. With a `name` it also stores the number of the last batch under this name.
     fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
@@ -447,7 +449,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Does the work whose time has come.
+    /// Makes a checkpoint if its time has come.
     fn tend(&mut self) {
         if self.be_open().is_err() {
             return;
@@ -456,14 +458,15 @@ impl Committer {
         if self.checkpoint_at.is_some_and(|at| at <= now) {
             self.checkpoint_at = Some(now + CHECKPOINT_AGAIN);
             if let Err(error) = self.checkpoint() {
-                // The changes stay, and are tried again.
+                // The changes stay in the journal. A later checkpoint tries again.
                 self.common.count(|stats| stats.failed += 1);
                 self.fall(error);
             }
         }
     }
 
-    /// Makes the database durable after a sync of the journal that failed.
+    /// Makes a checkpoint after a sync of the journal that failed. If the checkpoint fails, too, callers that wait for
+    /// the disk get `Unknown`.
     fn mend(&mut self, error: StoreError) {
         if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
             return;
@@ -475,7 +478,7 @@ impl Committer {
         self.pipe.retry_in(CHECKPOINT_AGAIN);
     }
 
-    /// Makes the last changes durable.
+    /// Makes the last changes durable, notes that the store was closed, and closes the database.
     fn finish(&mut self) -> Result<(), StoreError> {
         if self.checkpoint_at.is_some() {
             self.recovery.end_pause();
@@ -499,12 +502,12 @@ impl Committer {
     /// Closes the database and opens it again at once, if that is possible.
     fn fall(&mut self, error: StoreError) {
         self.recovery.fall(error);
-        // If it stays closed, the next request sees the error.
+        // If the database stays closed, the next request sees the error.
         drop(self.be_open());
     }
 
-    /// Opens the database again if it is closed and a pause has passed. Batches that it had only in memory are
-    /// repeated.
+    /// Opens the database again if it is closed and a pause has passed. Batches that were only in its memory are run
+    /// again.
     fn be_open(&mut self) -> Result<(), StoreError> {
         if !self.recovery.must_open()? {
             return Ok(());
@@ -536,7 +539,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Compacts the database.
+    /// Compacts the database. Returns whether the file has become shorter.
     fn compact(&mut self) -> Result<bool, StoreError> {
         let compacted = self.try_compact();
         if let Err(error) = &compacted

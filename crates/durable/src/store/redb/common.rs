@@ -15,26 +15,26 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The state that the thread that commits and the callers share.
+/// The state that the thread that commits and the callers share, with its locks.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// `None` while the database is closed after an error. Readers do not use it while there is a snapshot: the thread
-    /// that commits may hold it, or a lock of redb's, for as long as a sync takes.
+    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. They avoid
+    /// this lock, because the thread that commits may hold it, or a lock of redb's, for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
-    /// The last batch that was made, for readers. Only the thread that commits begins transactions that read, since
-    /// redb syncs a file that grows under the lock that their beginning needs.
+    /// The state after the last batch, for readers. Only the thread that commits begins transactions that read. Their
+    /// beginning needs a lock that redb holds while it syncs a file that grows.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
-    /// A read has failed, and the database was not opened again since.
+    /// Whether a read has failed, and the database was not opened again since.
     pub(super) read_has_failed: AtomicBool,
-    /// The places of the bytes, for their lengths.
+    /// The place of the database, which knows its length, and the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
-    /// Of a database that is open, with the place of its bytes.
+    /// Begins with an open database and the place of its bytes.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
@@ -58,7 +58,7 @@ impl Common {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// A transaction that reads.
+    /// Begins a read of the last batch. Without a snapshot it reads the database itself.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
         let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reading = match snapshot {
@@ -71,7 +71,7 @@ impl Common {
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Shows readers the last batch that was made.
+    /// Shows readers the last batch that was made, by a new snapshot.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
@@ -79,7 +79,8 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Has readers wait for the database itself, until the next call of [`publish`](Self::publish).
+    /// Takes away the readers' snapshot of the last batch: they use the database itself until the next call of
+    /// [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
     }
@@ -88,36 +89,36 @@ impl Common {
         let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let former = core::mem::replace(&mut *shown, snapshot);
         drop(shown);
-        // Its end takes a lock of redb's.
+        // The end of the former snapshot takes a lock of redb's, so it comes last.
         drop(former);
     }
 
-    /// Takes the database, of which readers see nothing more.
+    /// Takes the database out, so that no further reader uses it.
     pub(super) fn take_database(&self) -> Option<Database> {
         self.withdraw();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The length of the database's file.
+    /// Returns the length of the database's file, in bytes.
     pub(super) fn database_len(&self) -> Result<u64, StoreError> {
         let place = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
         Ok(place.map_or(Ok(0), |place| place.len())?)
     }
 
-    /// Notes the error of a read, after which redb reads nothing until it is opened again. Returns whether the thread
-    /// that commits needs a wake-up for that.
+    /// Notes the error of a read. After an error of the disk, redb reads nothing until it is opened again. Returns
+    /// whether the thread that commits must be woken for that.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether a read has failed since the last call.
+    /// Returns whether a read has failed since the last call.
     pub(super) fn take_read_error(&self) -> bool {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Counts a sync, after which the journal's file has this length.
+    /// Counts a sync of this length, and notes the length of the journal's file.
     pub(super) fn synced(&self, took: Duration, journal_len: u64) {
         self.count(|stats| {
             stats.syncs += 1;

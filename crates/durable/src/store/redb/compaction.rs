@@ -1,4 +1,4 @@
-//! The compaction of the database.
+//! Compacts the database.
 
 use super::common::{Common, being_opened};
 use super::error::converted;
@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// The time that a compaction waits for readers.
+/// The longest time for which a compaction waits for readers to end.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Takes the compactions out of the requests. They are made after the batch, outside of its transaction.
+/// Separates the compactions from the other requests. They are made after the batch, outside of its transaction.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());
@@ -27,7 +27,7 @@ pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Repl
     (others, compactions)
 }
 
-/// Compacts the database, once no reader has it.
+/// Compacts the database as soon as no reader uses it.
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
     common.withdraw();
     let compacted = compact_alone(common);

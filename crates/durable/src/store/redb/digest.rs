@@ -1,14 +1,14 @@
-//! The digest of a request's outcome, which the journal has behind the request.
+//! Computes the digest of a request's outcome. The journal has the digest after the request.
 //!
-//! A request that is repeated at an opening must have the outcome that was acknowledged. The digest is the CRC-32 of
-//! the bytes that this file writes for the outcome. Other bytes are another version of the journal.
+//! A request that is run again at an opening must have the outcome that was acknowledged. The digest is the CRC-32 of
+//! the bytes that this file writes for the outcome. If these bytes change, the journal needs another version.
 
 use crate::state::{Phase, Refusal};
 use crate::store::{Claimed, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The length of a digest in the journal.
+/// The number of bytes of a digest in the journal.
 pub(super) const LEN: usize = 4;
 
 /// An outcome that has a digest.
@@ -17,7 +17,7 @@ pub(super) trait Digested {
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-/// The digest of an outcome.
+/// Computes the digest of an outcome.
 pub(super) fn digest(outcome: &impl Digested) -> u32 {
     let mut bytes = Vec::with_capacity(32);
     outcome.write(&mut bytes);
@@ -55,7 +55,7 @@ impl Digested for Phase {
 
 impl Digested for Timer {
     fn write(&self, bytes: &mut Vec<u8>) {
-        // Memory takes all bytes, and the fields of a timer all have a form.
+        // This does not fail: a vector takes all bytes, and each field of a timer can be written.
         if let Ok(written) = postcard::to_extend(self, core::mem::take(bytes)) {
             *bytes = written;
         }
@@ -94,7 +94,7 @@ impl Digested for Outcome {
                 bytes.push(1);
                 id.write(bytes);
             }
-            // Its phase follows from the requests before.
+            // The phase follows from earlier requests, so it is not in the digest.
             Self::Kept { id, was: _ } => {
                 bytes.push(2);
                 id.write(bytes);
@@ -166,7 +166,8 @@ impl Digested for LeftOut {
 
 impl Digested for Claimed {
     fn write(&self, bytes: &mut Vec<u8>) {
-        // The time is the record's, and the token the request's. A store of one process takes nothing over.
+        // The journal's record has the time, and the request has the token. A store of one process takes over no
+        // timers.
         let Self { now: _, leased, next_due, next_claim: _, quarantined, left_out, next_reap: _ } = self;
         number(bytes, leased.len() as u64);
         leased.iter().for_each(|leased| leased.timer.write(bytes));

@@ -1,10 +1,10 @@
-//! redb's errors in the words of stores.
+//! Converts redb's errors to errors of a store.
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use core::any::Any;
 use std::io;
 
-/// The error of a store for one of redb's.
+/// Converts an error of redb to an error of a store.
 pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     use redb::Error;
     let kind = match error.into() {
@@ -27,7 +27,7 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     StoreError::caused_by(kind.0, kind.1)
 }
 
-/// The error after a panic of redb, which has met bytes that are not a page.
+/// Makes the error for a panic of redb. redb panics on bytes that are not a page.
 pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
@@ -36,12 +36,12 @@ pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
-/// The error of an operation on a store that was closed.
+/// Makes the error for an operation on a closed store.
 pub(super) fn closed() -> StoreError {
     StoreError::new(StoreErrorKind::Closed, "the store was closed")
 }
 
-/// The error of an operation whose answer was lost.
+/// Makes the error for an operation whose answer was lost.
 pub(super) fn lost() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the thread that commits gave no answer")
 }

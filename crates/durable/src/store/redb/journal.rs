@@ -1,4 +1,4 @@
-//! The operations that the database has only in memory.
+//! The journal: a file with the operations that the database has only in memory.
 //!
 //! # Layout
 //!
@@ -9,18 +9,19 @@
 //! seal:   a head without a body, whose `durable` is its own sequence number
 //! ```
 //!
-//! All numbers are little-endian. The body is the batch's requests, each after postcard and followed by the digest of
-//! its outcome (4). The version is that of the head, of the requests and of the digests: a test fixes the bytes of all
-//! of them, and other bytes are another version. A later version keeps the layout of the head.
+//! All numbers are little-endian. The body has the requests of a batch. Each is written by postcard and followed by the
+//! digest of its outcome (4). The version covers the head, the requests and the digests. A test fixes the bytes of all
+//! three, and any other bytes need another version. A later version keeps the layout of the head.
 //!
-//! The file has the records since the database's last durable commit, from offset 0 on. A seal is behind them once they
-//! are synced, and again 512 bytes later, so that the loss of one sector takes the last record or the seal but not
-//! both. The next record takes the place of the seal. Behind the seals are remains of earlier records.
+//! The file has the records since the database's last durable commit, from offset 0 on. Behind them is a *seal* once
+//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later, so that
+//! the loss of one sector takes the last record or the seal but not both. The next record overwrites the seal. Behind
+//! the seals are remains of earlier records.
 //!
 //! # The states of a record
 //!
-//! A reader goes from record to record, from offset 0 on, as long as they are whole, are of one generation and have
-//! consecutive sequence numbers. The first record that it does not find so is in one of these states:
+//! A reader goes from record to record, from offset 0 on. It goes on while the records are whole, are of one generation
+//! and have consecutive sequence numbers. The first record that is not so is in one of these states:
 //!
 //! | at its place | and elsewhere in the file | state | the opening |
 //! |---|---|---|---|
@@ -28,29 +29,30 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn one. Their heads show
-//! how far the journal was synced when they were written. Heads have a checksum of their own, so a record with a torn
-//! body shows it as well. Heads are searched at each byte behind the last whole record, because the damage may have met
-//! a length. No length is trusted before its head's checksum.
+//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
+//! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
+//! have changed a length. A length is trusted only if its head's checksum is right.
 //!
 //! # What is not noticed
 //!
-//! Damage is noticed if a head is left that was written later than the sync of the damaged record. That is not so for
-//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: the
-//!   next sync has it, or the system writes it after some time;
-//! - the records of a sync during which others were written. They take the place of the seal, and their heads do not
-//!   know of the sync yet: the records or the seal after the next sync do;
+//! Damage is noticed if a head is left that was written later than the sync of the damaged record. There is no such
+//! head for
+//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: it
+//!   reaches the disk with the next sync, or when the system writes it after some time;
+//! - the records of a sync during which other records were written. These overwrite the seal, and their heads do not
+//!   show the sync yet. The records or the seal after the next sync show it;
 //! - records that were not synced yet: those of the last 20 ms, and of a sync that is under way;
-//! - damage from some record on to the end of the file. The loss of the file itself is noticed: the database says
-//!   whether the store was closed.
+//! - damage that reaches from a record to the end of the file. The loss of the file itself is noticed: the database
+//!   shows whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch that the disk had when the head was written, in the database or
-//!     in synced records, with all batches before it. So the statement of a head is true for ever, whatever generation
-//!     it is of.
+//! J1. The `durable` of a head is the number of a batch that was on the disk when the head was written, with all
+//!     batches before it, in the database or in synced records. So it stays true for ever, whatever the head's
+//!     generation.
 //! J2. A record's `durable` is below its sequence number.
-//! J3. Each opening draws a generation. A sequence number is used again only in another generation: a whole record that
-//!     a torn tail left behind does not follow a record of a later opening.
+//! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
+//!     that a torn tail left behind does not count as following a record of a later opening.
 //! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
 //!     earlier batch.
 
@@ -62,24 +64,26 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of a head.
+/// The first bytes of a head, by which a search finds it.
 const MARK: [u8; 3] = *b"tbj";
-/// Version 1 had another head, and version 2 no digests. Neither was published.
+/// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The length of a seal, zeros, and the seal again: no sector has a byte of the last record and of both.
+/// The length of the two seals behind the records, with the zeros between them. No sector has a byte of the last record
+/// and of both seals.
 const SEALS: usize = 512 + HEAD;
-/// The file grows in steps of this length, with zeros: a sync of bytes within the file need not wait for a new length.
+/// The number of bytes by which the file grows, filled with zeros. A sync of bytes within the file need not wait for a
+/// new length.
 const GROWTH: usize = 256 * 1024;
-/// The file grows by whole sectors, from its length while the database was made.
+/// The length of a sector. After the making of the database the file grows by whole sectors.
 const SECTOR: u64 = 512;
-/// A longer file is cut after a durable commit.
+/// The length beyond which the file is cut after a durable commit.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is made: they are not a record.
+/// The bytes at the start of the file while the database is being made. They are not a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes that the database is being made. It holds nothing that counts until [`made`] is called.
+/// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -88,7 +92,7 @@ pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     Ok(file.sync_data()?)
 }
 
-/// Whether a database was being made and that did not end.
+/// Returns whether the making of the database began and did not end.
 pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = [0; MAKING.len()];
     if file.len()? >= MAKING.len() as u64 {
@@ -97,28 +101,28 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Whether the file has had records.
+/// Returns whether the file has had records.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Notes that the database is whole.
+/// Removes the note that the database is being made, since it is complete.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
 }
 
-/// A batch of requests that changed the store.
+/// A batch of requests that changed the store, as read from the journal.
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
-    /// Each with the digest of its outcome.
+    /// The requests, each with the digest of its outcome.
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// The records since the last durable commit: all of them in memory, and those that are written also in a file.
+/// Keeps the records since the last durable commit. All of them are in memory, and the written records also in a file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
@@ -126,16 +130,16 @@ pub(super) struct Journal<B> {
     records: Vec<u8>,
     /// The number of the last record.
     last: u64,
-    /// The number of the last batch that the disk has, with all batches before it.
+    /// The number of the last batch that is on the disk with all batches before it.
     durable: u64,
-    /// The length of the records that the file has. `last_written` is the number of the last of them.
+    /// The number of bytes of records in the file. `last_written` is the number of the last of these records.
     written: usize,
     last_written: u64,
     file_len: u64,
 }
 
 impl<B: StorageBackend> Journal<B> {
-    /// Reads the journal of a store. Its records are those that follow the batch `last`, with which the database ends.
+    /// Reads the journal of a store. Keeps the records that follow batch `last`, the last batch in the database.
     ///
     /// Fails with [`StoreErrorKind::Corrupt`] if a record is damaged or missing that was synced.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
@@ -177,17 +181,17 @@ impl<B: StorageBackend> Journal<B> {
         Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
     }
 
-    /// The length of the records since the last durable commit.
+    /// Returns the number of bytes of the records since the last durable commit.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// The length of the file.
+    /// Returns the length of the file, in bytes.
     pub(super) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// The records since the last durable commit that follow the batch `last`.
+    /// Returns the records that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         let mut at = 0;
@@ -201,7 +205,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(records)
     }
 
-    /// Notes a batch, in memory.
+    /// Adds a record of a batch, in memory only.
     pub(super) fn append(&mut self, sequence: u64, now: UtcMillis, body: &[u8]) {
         let (generation, durable) = (self.generation, self.durable);
         let head = Head { version: VERSION, generation, sequence, durable, now };
@@ -210,13 +214,13 @@ impl<B: StorageBackend> Journal<B> {
         self.last = sequence;
     }
 
-    /// Takes the last record back, which began at this length. It has not been written.
+    /// Removes the last record, which began at offset `len`. The record must not have been written.
     pub(super) fn retract(&mut self, len: usize) {
         self.records.truncate(len);
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes room in the file for all records and their seal.
+    /// Makes the file long enough for all records and the seal behind them.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -228,7 +232,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Writes all records to the file, which has room for them. They are with the operating system then.
+    /// Writes all records to the file, after [`reserve`](Self::reserve). After that the operating system has them.
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             reach(Point::BeforeJournalWrite);
@@ -239,7 +243,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// The file, for a sync of the records that were written.
+    /// Returns the file, so that the records that were written can be synced.
     pub(super) fn file(&self) -> B
     where
         B: Clone,
@@ -247,17 +251,18 @@ impl<B: StorageBackend> Journal<B> {
         self.file.clone()
     }
 
-    /// The number of the last record that the file has.
+    /// Returns the number of the last record in the file.
     pub(super) fn last_written(&self) -> u64 {
         self.last_written
     }
 
-    /// Whether the disk has this batch.
+    /// Returns whether this batch is on the disk.
     pub(super) fn has_synced(&self, sequence: u64) -> bool {
         self.durable >= sequence
     }
 
-    /// Notes that the disk has the records up to `last`. If there are no others, the seal is put behind them.
+    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, which
+    /// marks that all of them were synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -266,12 +271,13 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Has all records written again: after a sync that failed, the system may take bytes for synced that are not.
+    /// Makes the next write begin with the first record. After a sync that failed, the system may take bytes for synced
+    /// that are not.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
 
-    /// Puts the seal behind the records.
+    /// Writes the seal behind the records: the mark that all of them were synced.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -283,7 +289,7 @@ impl<B: StorageBackend> Journal<B> {
         drop(self.file.write(self.written as u64, &seals));
     }
 
-    /// Forgets all records: the database has them durably, up to the batch `durable`.
+    /// Forgets all records, since the database has them durably, up to batch `durable`.
     pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
@@ -294,7 +300,7 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The head of a record, or a seal.
+/// The head of a record, or a seal, as the module header shows it.
 struct Head {
     version: u8,
     generation: u64,
@@ -321,7 +327,8 @@ impl Head {
         head
     }
 
-    /// The head at `at`, if it is whole and this store's, with the length and the checksum of the body.
+    /// Reads the head at `at`, with the length and the checksum of the body. `None` if the head is damaged or of
+    /// another store.
     fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
         let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -354,7 +361,7 @@ impl Head {
     }
 }
 
-/// The head of the record at `at`, if it is whole and this store's, and the place after it.
+/// Returns the head of the record at `at` and the place after the record, if the record is undamaged and of this store.
 fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     let (head, length, checksum) = Head::read(bytes, at, store)?;
     let body = at + HEAD;
@@ -363,7 +370,7 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if a head at `at` or behind shows that a batch after `reached` was durable.
+/// Fails if a head at `at` or later shows that a batch after `reached` was on the disk.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {
@@ -396,7 +403,7 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// The error of an opening that cannot repeat acknowledged operations.
+/// Makes the error for an opening that cannot run acknowledged operations again.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

@@ -1,12 +1,12 @@
-//! The store in one file: redb, with one thread that commits and one that syncs.
+//! Keeps a store in one file: a database of redb, with a thread that commits and a thread that syncs.
 //!
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are made in order. Each answer comes then, or once the journal is synced,
-//! as the request asks. Requests that come while a batch is synced are in the next sync, so the number of syncs does
-//! not grow with the number of callers. A request that fails is taken back, and the others of its batch stay. `pipe.rs`
-//! has the states of a batch on its way to the disk.
+//! transaction of redb, in which the requests are run in order. As a request asks, its answer comes then, or once the
+//! journal is synced. Requests that come while a batch is synced are in the next sync, so the number of syncs does not
+//! grow with the number of callers. A request that fails is taken back, and the others of its batch stay. `pipe.rs` has
+//! the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
@@ -30,22 +30,22 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So a claim, and the end of a delivery, overtake creations that wait for a slow disk: in their answers, not in the
-//! order of the changes. A sync of a disk that has been quick up to now holds them up, too.
+//! So the answers to claims, and to ends of deliveries, can come before those of creations that wait for a slow disk.
+//! The order of the changes stays. On a disk that has been quick up to now they wait for a sync, too.
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made
-//! during a checkpoint. The journal begins again at the start of its file then.
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
+//! checkpoint. Afterwards the journal begins again at the start of its file.
 //!
-//! At the next opening, the noted requests that follow the last batch in the database are made again, at the times that
-//! are noted. *All* requests since the checkpoint are noted, claims, renewals and expiries, too, and the effect of a
-//! request follows from the stored timers and the time alone. So a request finds the same store as when it was first
-//! made: an acknowledgement finds the lease of its claim, though that claim was never durable by itself, and a creation
-//! finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes from the
-//! end only: no note that is left has a gap before it.
+//! At the next opening, the noted requests that follow the last batch in the database are run again, at the times that
+//! are noted. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
+//! follows from the stored timers and the time alone. So a request finds the same store as when it was first run. For
+//! example, an acknowledgement finds the lease of its claim, though that claim was never durable by itself. And a
+//! creation finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes
+//! from the end only: no note that is left has a gap before it.
 //!
-//! Each noted request has a digest of its outcome. If a request fails when it is repeated, or has another outcome than
-//! at first, the opening fails and changes nothing: this version of the crate means other operations by these notes, or
-//! they were made for another database.
+//! Each noted request has a digest of its outcome. If a request fails when it is run again, or has another outcome than
+//! at first, the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
+//! or they were made for another database.
 //!
 //! # Damage to the journal
 //!
@@ -55,26 +55,26 @@
 //! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
 //!
 //! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in
-//! the journal, or may have, so the file must be there. The first batch after the opening of a store that was closed is
-//! made durable in the database, which takes the note back.
+//! the journal, or may have some, so the file must be there. The first batch after the opening of a closed store is
+//! committed to the disk in the database, which removes the note.
 //!
 //! # Damage to the database
 //!
-//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A record that is damaged
-//! is set aside with its bytes, and the other timers go on. An entry that names a timer which is not there leaves a
-//! note among the records that were set aside; an entry that is not its timer's is removed, and the timer gets its own
-//! entry again. A request that has met damage is not noted but made durable in the database at once: the damage may not
-//! be there when the request is repeated. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
-//! redb's own checksums of pages. redb can panic on bytes that are not a page, which is an error for the caller, of the
-//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A damaged record is set
+//! aside with its bytes, and the other timers go on. If an entry names a timer that is missing, a note of it is left
+//! among the records that were set aside. An entry that does not belong to its timer is removed, and the timer gets its
+//! own entry again. A request that has met damage is not noted, but committed to the disk in the database at once: the
+//! damage may not be there when the request is run again. `scrub.rs` looks for damage that nobody has met, and
+//! `verify.rs` compares redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this
+//! is an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
-//! After an error of the disk, redb has to be opened again. The thread does that by itself, and a read that fails wakes
-//! it for that: at once, and then with pauses of 10 ms to 1 s. Requests fail until then, with the kind of the error.
-//! Batches that were answered and that redb had in memory are repeated from the notes. The callers of the batch that
-//! failed get the error's own kind if the database shows that the batch has had no effect, and else
-//! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//! After an error of the disk, redb must be opened again. The thread that commits does that by itself: at once, and
+//! then with pauses of 10 ms to 1 s. A read that fails wakes the thread for that. Requests fail until then, with the
+//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. The
+//! callers of the batch that failed get the error's own kind if the database shows that the batch has had no effect,
+//! and otherwise [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
 //! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
@@ -138,13 +138,13 @@ use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The memory for pages of the database, unless the builder says another number.
+/// The default number of bytes of the database that are kept in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The entries that the scrub looks at in a second, unless the builder says another number.
+/// The default number of entries that the scrub looks at in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two looks whether a walk through the store has ended.
+/// The pause between two checks whether the scrub has gone through the store.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
@@ -155,9 +155,9 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// One value of one process has the store open at a time. Dropping the store makes all changes durable.
 ///
 /// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
-/// for changes that the disk has to store. They see every change that was answered, and changes that are not answered
-/// yet since the disk does not have them: a loss of power can take those back. A call of [`apply`](TimerStore::apply)
-/// without operations, with [`Durability::PowerLoss`], makes all earlier reads durable.
+/// for writes to the disk. They see every change that was answered, and changes that are not answered yet because they
+/// are not on the disk. A loss of power can take the latter back. A call of [`apply`](TimerStore::apply) without
+/// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
 ///
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
 /// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
@@ -177,10 +177,10 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
-    /// `None` once the store is being closed.
+    /// The queue of the thread that commits. `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    /// The thread that commits, and the thread that syncs.
+    /// The thread that commits, and the thread that syncs. `None` once they are being ended.
     threads: Option<Threads>,
 }
 
@@ -210,43 +210,44 @@ impl fmt::Debug for RedbBuilder {
 }
 
 impl RedbBuilder {
-    /// The clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
+    /// Sets the clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The number of bytes of the database that are kept in memory. 128 MiB by default.
+    /// Sets the number of bytes of the database that are kept in memory. 128 MiB by default.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// The number of bytes that are left free on the file system: while there are fewer, operations that store new
+    /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
     /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. At most an eighth of the file system, or 24 MiB. Zero by default, which sets no limit.
+    /// do schedules. On a small file system the number is reduced to an eighth of it, but not below 24 MiB. Zero by
+    /// default, which sets no limit.
     ///
-    /// Half as much is kept in a file `<path>.reserve`, which is removed once others have filled the file system, and
-    /// made again later. Linux only; elsewhere there is no limit.
+    /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
+    /// file system, and made again later. Linux only; elsewhere there is no limit.
     #[must_use]
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
         self
     }
 
-    /// Whether the store is opened in a folder whose file system has no locks, as some network file systems. The caller
-    /// then sees to it that no other process opens it: two of them would lose each other's timers. False by default:
-    /// such a folder is refused.
+    /// Sets whether the store is opened in a folder whose file system has no locks, such as some network file systems.
+    /// The caller must then ensure that no other process opens the store: two processes would lose each other's timers.
+    /// False by default: such a folder is refused.
     #[must_use]
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
         self
     }
 
-    /// The number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there is no
-    /// scrub.
+    /// Sets the number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there
+    /// is no scrub.
     ///
     /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
     /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is
@@ -280,12 +281,12 @@ impl RedbBuilder {
     /// ```
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
         let path = path.as_ref();
-        // The places make files that are not there.
+        // This fails if the file is missing. The places would make it.
         std::fs::metadata(path)?;
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// As [`verify`](Self::verify), for a store whose bytes are elsewhere.
+    /// Verifies as [`verify`](Self::verify) does, for a store whose bytes are elsewhere.
     ///
     /// # Errors
     ///
@@ -297,9 +298,10 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at this path has set aside, once their timers were made again or are
-    /// not wanted: [`TimerStore::check`] names them no more, and [`Counts::quarantined`] is zero. Opens the store
-    /// before, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number of records.
+    /// Removes the damaged records that the store at this path has set aside. Call this once their timers were made
+    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name them, and [`Counts::quarantined`] is
+    /// zero. First opens the store, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number
+    /// of records.
     ///
     /// # Errors
     ///
@@ -310,7 +312,8 @@ impl RedbBuilder {
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
-        // A walk removes the entries that lost timers have left in the indexes, for which it looks at the records.
+        // The scrub removes the entries that lost timers have left in the indexes. For that it looks at the records
+        // that were set aside.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
@@ -325,8 +328,8 @@ impl RedbBuilder {
 
     /// Opens the store at this path, or makes it.
     ///
-    /// All leases end: their holders are gone. Takes time in proportion to the number of leases and of operations that
-    /// were not durable, not to the number of timers.
+    /// All leases end, since their holders are gone. The time depends on the number of leases and of operations in the
+    /// journal, not on the number of timers.
     ///
     /// # Errors
     ///
@@ -345,8 +348,8 @@ impl RedbBuilder {
         self.start(places)
     }
 
-    /// Opens a store whose bytes are elsewhere, for tests of faults. The function is called for each part at the start,
-    /// and for [`Part::Timers`] several times: before the first use, and whenever the database is opened again.
+    /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
+    /// [`Part::Timers`] it is called several times: before the first use, and whenever the database is opened again.
     ///
     /// # Errors
     ///
@@ -376,7 +379,7 @@ impl RedbBuilder {
         let committer = thread::Builder::new()
             .name("tourbillon-commit".to_owned())
             .spawn(move || committer.run(&receiver, &its_bell))?;
-        // Without it the queue is closed, and the thread that commits ends.
+        // If this thread does not start, the queue is closed, and the thread that commits ends.
         let syncer = thread::Builder::new()
             .name("tourbillon-sync".to_owned())
             .spawn(move || pipe.run(&shared, &bell))?;
@@ -409,7 +412,7 @@ impl RedbStore {
         Self::builder().open(path)
     }
 
-    /// The options.
+    /// Returns the options of a store, with defaults.
     #[must_use]
     pub fn builder() -> RedbBuilder {
         RedbBuilder {
@@ -421,7 +424,7 @@ impl RedbStore {
         }
     }
 
-    /// The due moment of the first pending timer.
+    /// Returns the due moment of the first pending timer.
     ///
     /// # Errors
     ///
@@ -441,13 +444,13 @@ impl RedbStore {
         self.read_now(Ledger::next_due)
     }
 
-    /// Moves the free pages of the file to its end and cuts it. Returns whether the file has become shorter. Other
-    /// changes wait for it. The time is in proportion to the file.
+    /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
+    /// Other changes wait until this has ended. The time grows with the length of the file.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
 
-    /// The bytes that the store has on the disk, in both files.
+    /// Returns the number of bytes that the store has on the disk, in both files.
     ///
     /// # Errors
     ///
@@ -471,7 +474,7 @@ impl RedbStore {
         Ok(self.common.database_len()? + operations)
     }
 
-    /// The work since the store was opened.
+    /// Returns the counters of the store's work since it was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -500,7 +503,7 @@ impl RedbStore {
     }
 
     fn stop(&mut self) -> Result<(), StoreError> {
-        // The thread that scrubs has the queue, too.
+        // The scrubber has the queue, too. So it must end before the queue can close.
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
@@ -511,7 +514,7 @@ impl RedbStore {
             return Ok(());
         }
         let end = committer.join().unwrap_or_else(|_| Err(lost()));
-        // It has the journal's file until it ends.
+        // The thread that syncs has the journal's file until it ends.
         let _panic = syncer.join();
         end
     }
@@ -592,7 +595,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// After all claims that were called before.
+    /// Answers after all claims that were called before.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -1,4 +1,5 @@
-//! The opening of the database: its versions, its numbers, and a database that was being made.
+//! Opens the database, or makes it. Checks its version and its numbers, and finishes a database whose making was
+//! interrupted.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::converted;
@@ -15,17 +16,18 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version without the entries by namespace. They are made at the opening.
+/// The version before the entries by namespace existed. They are added when such a database is opened.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
-/// The number by which a journal knows its database.
+/// The name of the number by which a journal recognizes its database.
 const STORE_NAME: &[u8] = b"store";
-/// The number of the last batch that the database has.
+/// The name of the number of the last batch that the database contains.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The number of the last batch when the store was closed: while no batch follows it, the journal has nothing to add.
+/// The name of the number of the last batch when the store was closed. While no batch follows, the journal has nothing
+/// to add.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// The error of a store whose database is gone, while its journal is there.
+/// Makes the error for a store whose database is gone, while its journal is there.
 fn without_database(path: Option<&Path>) -> StoreError {
     let path = path.unwrap_or(Path::new("timers"));
     let message = format!(
@@ -49,8 +51,8 @@ fn checksum(name: &[u8], number: [u8; 8]) -> [u8; 4] {
     crc32fast::hash(&[name, &number].concat()).to_le_bytes()
 }
 
-/// A number as it is stored under its name, with a checksum of both: a wrong number of the last batch would have the
-/// opening pass over batches of the journal.
+/// Returns the bytes of a number for the table of meta data, with a checksum of its name and itself. A wrong number of
+/// the last batch would make the opening skip batches of the journal.
 pub(super) fn number_value(name: &[u8], number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     [&number[..], &checksum(name, number)].concat()
@@ -67,14 +69,14 @@ fn number_of(tables: &Reading, name: &[u8]) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// The way to open the database.
+/// Opens the database, with the settings that an opening needs.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) places: Places,
     pub(super) cache: usize,
 }
 
-/// A database that is open, with its numbers.
+/// An open database, with the numbers that it has stored.
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) place: WatchedBackend,
@@ -102,7 +104,7 @@ impl Opener {
             return Err(without_database(self.places.path().as_deref()));
         }
         if is_new || was_making {
-            // Again, if it was there: the sync of the note may have failed.
+            // The note is written even if it was there: its sync may have failed.
             journal::making(operations)?;
             reach(Point::MakingNoted);
         }
@@ -124,7 +126,7 @@ impl Opener {
         self.places.settle()?;
         self.refuse_newer()?;
         let place = self.places.timers()?;
-        // redb may panic on a file that was changed by others.
+        // redb may panic on a file that another program has changed.
         let database = catch_unwind(AssertUnwindSafe(|| self.builder().create_with_backend(place.clone())))
             .map_err(|_| StoreError::new(StoreErrorKind::Corrupt, "the database cannot be read"))?
             .map_err(converted)?;
@@ -132,7 +134,8 @@ impl Opener {
         Ok(Opened { database, place, store, sequence, is_closed, is_new })
     }
 
-    /// Looks at the schema's version without a change of the file. A database that needs a repair is not looked at.
+    /// Fails if the schema's version is unknown, before anything is written to the file. A database that needs a repair
+    /// is not checked here.
     fn refuse_newer(&self) -> Result<(), StoreError> {
         let place = self.places.timers()?;
         if place.len()? == 0 {
@@ -150,8 +153,8 @@ impl Opener {
     }
 }
 
-/// The version of a database's schema; `None` if it has none. Refuses a version that this library cannot bring up to
-/// date. The version stands without a checksum, since nearly all others are refused.
+/// Returns the version of a database's schema; `None` if the database has no version. Fails for a version that this
+/// library cannot bring up to date. The stored version has no checksum, since nearly all other values are refused.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -172,7 +175,7 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Stores the entries by namespace in a database of the version without them, in one transaction. Reads all timers.
+/// Adds the entries by namespace to a database of the version without them, in one transaction. Reads all timers.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
@@ -190,7 +193,7 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
-/// The number of records that were set aside.
+/// Returns the number of records that were set aside.
 pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     let tables = Reading::new(opened.database.begin_read().map_err(converted)?);
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
@@ -211,7 +214,7 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The numbers of a database.
+/// The numbers that a database has stored about itself.
 struct Numbers {
     store: u64,
     sequence: u64,
@@ -219,7 +222,7 @@ struct Numbers {
     is_new: bool,
 }
 
-/// The store's number and that of its last batch. A new database gets its tables.
+/// Reads the store's number and the number of its last batch. A new database gets its tables and numbers.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;

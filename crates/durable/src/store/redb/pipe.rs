@@ -1,14 +1,14 @@
-//! The batches on their way to the disk, and the thread that syncs the journal.
+//! Brings batches to the disk, with a thread that syncs the journal.
 //!
-//! Two threads share this. The thread that commits makes batches, writes them, and says when a sync begins. On a slow
-//! disk the thread that syncs waits for it, and answers the callers that waited. So a batch is made while the batch
-//! before it is synced, and a request that need not wait for the disk, a claim or the end of a delivery for example, is
-//! answered without it.
+//! Two threads share this part. The thread that commits makes batches, writes them, and says when a sync begins. On a
+//! slow disk the second thread waits for the sync, and answers the callers that waited. So a batch is made while the
+//! batch before it is synced. A request that need not wait for the disk, a claim or the end of a delivery for example,
+//! is answered at once.
 //!
 //! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
-//! syncs the journal itself when callers wait for that, and makes no batch until the disk has answered. A sync that
-//! fails, or takes more than a millisecond, makes the disk count as slow, for sixty times the length of that sync. So a
-//! disk that stalls now and then holds that thread up for a sixtieth of the time at most.
+//! syncs the journal itself when callers wait for a sync, and makes no batch until the disk has answered. After a sync
+//! that fails or takes more than a millisecond, the disk counts as slow, for sixty times the length of that sync. So a
+//! disk that stalls now and then holds the thread that commits up for a sixtieth of the time at most.
 //!
 //! # The states of a batch
 //!
@@ -25,31 +25,31 @@
 //! # When a sync begins
 //!
 //! The thread that commits orders a sync once a caller waits for the disk, or 20 ms after the first batch that nobody
-//! waits for. While a sync is under way it makes batches as well: at once if a request does not ask for the disk, and
-//! else once, in the middle of the sync, since no sync could begin earlier. When the sync has ended, the callers that
-//! it answered get a moment to come back, and their requests are in the next sync.
+//! waits for. While a sync is under way it makes further batches. It does so at once if a request need not wait for the
+//! disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier. When the sync
+//! has ended, the callers that it answered get a moment to come back, and their requests are in the next sync.
 //!
 //! # A sync that fails
 //!
 //! After an error nothing is known of the bytes that were written, so all notes since the checkpoint count as not
-//! written, and the thread that commits makes a checkpoint: the database has the batches without the journal then, and
-//! all are answered. If the checkpoint fails too, all callers that wait for the disk get
-//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made behind the sync that
-//! failed. Their batches stay: they are repeated in the database that is opened again, and written again. A batch
-//! cannot be taken back that has been written, and the batches behind it, of which some were answered, were made upon
-//! it: the claim of a timer, for example, whose creation waits for the disk.
+//! written. The thread that commits makes a checkpoint: then the database has the batches without the journal, and all
+//! callers are answered. If the checkpoint fails, too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made after the sync that failed.
+//! Their batches stay: they are run again in the database that is opened again, and their notes are written again. A
+//! batch whose note was written cannot be taken back. Later batches, some of them answered, depend on it: the claim of
+//! a timer, for example, whose creation waits for the disk.
 //!
 //! # Checkpoints
 //!
-//! The thread that commits makes a checkpoint, and no batch is made during it. It makes all batches durable, so it
-//! answers all that wait, and clears the journal. A sync that is under way then says nothing more: it is of an earlier
-//! *epoch*.
+//! The thread that commits makes a checkpoint, and no batch is made during that time. A checkpoint makes all batches
+//! durable, so it answers all callers that wait, and clears the journal. If a sync is under way then, its result is
+//! ignored: it belongs to an earlier *epoch*.
 //!
 //! # Invariants
-//! P1. An answer that waits is in one place, and is sent once: by the sync, the checkpoint or the error that decides
-//!     about its batch.
-//! P2. Nobody is called under the lock. A caller is woken by the thread that sends its answer, so a waker that blocks
-//!     holds up all others.
+//! P1. An answer that waits is kept in a single place, and is sent once: after the sync, the checkpoint or the error
+//!     that decides about its batch.
+//! P2. No caller's code runs under the lock. A caller is woken by the thread that sends its answer, so a waker that
+//!     blocks holds up all other callers.
 //! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
 use super::backend::WatchedBackend;
@@ -67,17 +67,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The time after which a change that nobody waits for is durable.
+/// The time after which a sync begins for changes that nobody waits for.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The longest sync of a quick disk.
+/// The length of a sync beyond which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The greatest length of a sync that counts.
+/// The longest length with which a sync counts in [`PipeState::slow_until`].
 const LONGEST: Duration = Duration::from_secs(60);
-/// How many times its own length a slow sync makes the disk count as slow.
+/// The factor by which the length of a slow sync is multiplied: for this time the disk counts as slow.
 const WARY: u32 = 60;
 
-/// The batches on their way to the disk.
+/// Keeps the batches on their way to the disk, for the two threads.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
@@ -87,16 +87,17 @@ struct PipeState {
     journal: Journal<WatchedBackend>,
     /// The answers that wait for the disk, with the numbers of their batches.
     waiting: VecDeque<(u64, Vec<Pending>)>,
-    /// The moment by which a sync is to begin, if there is a note that the disk does not have.
+    /// The moment by which a sync must begin, if the disk lacks a note.
     sync_at: Option<Instant>,
     is_ordered: bool,
-    /// Since when a sync is under way.
+    /// The moment at which the sync that is under way began.
     under_way: Option<Instant>,
     /// The length of the last sync.
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of clearances of the journal.
+    /// The number of times that the journal was cleared. A sync of an earlier epoch says nothing about the present
+    /// records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,
@@ -105,16 +106,16 @@ struct PipeState {
 /// A sync that is under way.
 struct Sync {
     file: WatchedBackend,
-    /// The last note that the file has.
+    /// The number of the last batch in the file when the sync began.
     last: u64,
     epoch: u64,
 }
 
 impl PipeState {
-    /// Begins a sync; `None` if the notes cannot be written, which is a failure as that of a sync.
+    /// Begins a sync: writes all notes. Returns `None` if they cannot be written, which counts as a failed sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
-        // A file of the caller's may panic, and a thread that syncs goes on.
+        // A file that the caller supplies may panic, and the thread that syncs must go on.
         let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
         let written = catch_unwind(AssertUnwindSafe(write))
             .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));
@@ -133,7 +134,7 @@ impl PipeState {
     }
 }
 
-/// Sends answers. The waker of a caller may panic.
+/// Sends answers with this error, or else with their results. A panic of a caller's waker is caught.
 pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
     for answer in answers {
         let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
@@ -164,22 +165,22 @@ impl Pipe {
 
     // --- For the thread that commits ---
 
-    /// The length of the notes since the last checkpoint.
+    /// Returns the number of bytes of notes since the last checkpoint.
     pub(super) fn len(&self) -> usize {
         self.lock().journal.len()
     }
 
-    /// The length of the journal's file.
+    /// Returns the length of the journal's file, in bytes.
     pub(super) fn file_len(&self) -> u64 {
         self.lock().journal.file_len()
     }
 
-    /// The notes that follow the batch `last`.
+    /// Returns the notes that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         self.lock().journal.records(last)
     }
 
-    /// Notes a batch, in memory. Returns the length of the notes before it.
+    /// Adds a note of a batch, in memory. Returns the number of bytes of notes before it.
     pub(super) fn note(&self, sequence: u64, now: UtcMillis, notes: &[u8]) -> usize {
         let mut state = self.lock();
         let len = state.journal.len();
@@ -188,8 +189,8 @@ impl Pipe {
         len
     }
 
-    /// Takes the note of the last batch back, before which the notes had this length. Returns whether it did: notes
-    /// that the thread that syncs has written stay.
+    /// Removes the note of the last batch. `len` is the number of bytes of notes before it. Returns whether the note
+    /// was removed: a note that was written stays.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;
@@ -199,14 +200,14 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes all notes. An error says whether a byte of the last note may be in the file.
+    /// Writes all notes to the file. The flag of an error says whether a byte of the last note may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;
         state.journal.write_out().map_err(|error| (error, true))
     }
 
-    /// Has answers wait until the disk has all notes up to this batch. Returns those that need not wait.
+    /// Keeps answers until the disk has all notes up to this batch. Returns the answers if they need not wait.
     pub(super) fn wait_for_disk(&self, sequence: u64, answers: Vec<Pending>) -> Vec<Pending> {
         let mut state = self.lock();
         if answers.is_empty() || state.journal.has_synced(sequence) {
@@ -216,8 +217,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Sees to a wanted sync, if none is under way: makes it here if callers wait for it and the disk is quick, and
-    /// otherwise orders it from the other thread.
+    /// Starts a sync if it is wanted and none is under way. Makes the sync on this thread if callers wait for it and
+    /// the disk is quick. Otherwise orders it from the thread that syncs.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -236,45 +237,45 @@ impl Pipe {
         }
     }
 
-    /// The moment until which requests that wait for the disk are gathered, if a sync is under way.
+    /// Returns the moment until which requests that wait for the disk are gathered, if a sync is under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
             Some(since) => Some(since + state.last / 2),
-            // It begins in a moment.
+            // The sync was ordered, and begins in a moment.
             None => state.is_ordered.then(|| Instant::now() + state.last / 2),
         }
     }
 
-    /// Whether someone waits for a sync that is not under way.
+    /// Returns whether answers wait for the disk.
     pub(super) fn has_waiting(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// The moment at which a sync is wanted that nobody has ordered.
+    /// Returns the moment at which a sync must begin that nobody has ordered yet.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let state = self.lock();
         let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();
         state.sync_at.filter(|_| may_begin)
     }
 
-    /// The error of a sync that failed, if there is one that was not taken.
+    /// Takes the error of the last sync that failed.
     pub(super) fn take_failure(&self) -> Option<StoreError> {
         self.lock().failed.take()
     }
 
-    /// The answers that wait for the disk, in vain.
+    /// Takes all answers that wait for the disk, to be sent with an error.
     pub(super) fn give_up(&self) -> Vec<Pending> {
         self.lock().answers(u64::MAX)
     }
 
-    /// Has a sync tried again after this time.
+    /// Sets the next sync to this time from now.
     pub(super) fn retry_in(&self, rest: Duration) {
         let mut state = self.lock();
         state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);
     }
 
-    /// Forgets all notes: the database has them durably, up to the batch `durable`. Returns the answers that waited.
+    /// Forgets all notes, since the database has them durably, up to batch `durable`. Returns the answers that waited.
     pub(super) fn clear(&self, durable: u64) -> Vec<Pending> {
         let mut state = self.lock();
         state.journal.clear(durable);
@@ -283,7 +284,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Ends the thread that syncs.
+    /// Makes the thread that syncs end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();
@@ -291,14 +292,15 @@ impl Pipe {
 
     // --- For a thread that syncs ---
 
-    /// Syncs the journal whenever that is ordered: the work of the thread that syncs.
+    /// Syncs the journal whenever a sync is ordered. This is the work of the thread that syncs.
     pub(super) fn run(&self, common: &Common, bell: &Bell) {
         while let Some(begun) = self.await_order() {
             self.sync(begun, common, bell);
         }
     }
 
-    /// Waits for an order. Returns the sync that was begun; `None` at the end.
+    /// Waits until a sync is ordered, and begins it. The inner `None` says that the beginning failed, and the outer
+    /// that the thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {
@@ -312,7 +314,7 @@ impl Pipe {
         }
     }
 
-    /// Waits for the disk, and answers those that waited for it.
+    /// Waits for the disk, and sends the answers that waited for it.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();

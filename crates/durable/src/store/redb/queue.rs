@@ -1,10 +1,11 @@
-//! The requests on their way to the thread that commits.
+//! Carries requests to the thread that commits.
 //!
-//! The thread takes the requests that wait as a batch. While it waits for more of them it sleeps until as many are
-//! there as it wants, or until its time is over: a batch wakes the thread once. A channel of the standard library wakes
-//! its reader for each message that it waits for.
+//! The thread takes all requests that wait as a batch. While it waits for more it sleeps until the wanted number has
+//! come, or until its time is over. So a batch wakes the thread once. A channel of the standard library would wake it
+//! for each message.
 //!
-//! The thread that syncs, which may be the same thread, rings a bell at the end of a sync.
+//! The thread that syncs notifies the queue by a [`Bell`] at the end of a sync. The thread that commits may itself be
+//! the thread that syncs.
 
 use super::request::Request;
 use core::mem;
@@ -15,18 +16,18 @@ use std::time::Instant;
 #[derive(Default)]
 struct QueueState {
     requests: VecDeque<Request>,
-    /// The number of these requests that do not wait for the disk.
+    /// The number of requests in the queue that can be answered without the disk.
     urgent: usize,
-    /// The thread sleeps until this.
+    /// The condition for which the thread that commits sleeps; `None` while it does not sleep.
     awaits: Option<Wanted>,
-    /// A sync has ended since the last requests were taken.
+    /// Whether a sync has ended since the last requests were taken.
     has_ended: bool,
-    /// The number of requests that are here once the callers are back that the last sync has answered. `None` if
-    /// requests were taken since.
+    /// The expected number of requests, once the callers that the last sync has answered send their next requests.
+    /// `None` if requests were taken since.
     gathered: Option<usize>,
-    /// The thread has something to do besides requests.
+    /// Whether the thread that commits has work other than requests.
     is_called: bool,
-    /// The sender or the receiver is gone.
+    /// Whether the sender or the receiver was dropped.
     is_closed: bool,
 }
 
@@ -42,41 +43,41 @@ impl Queue {
     }
 }
 
-/// The callers' side of a queue. The thread ends after the last request once it is dropped.
+/// The callers' side of a queue. After it is dropped, the thread serves the remaining requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The thread's side of a queue. Requests that it has not taken are lost once it is dropped.
+/// The thread's side of a queue. When it is dropped, the requests that remain are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of a thread that syncs.
+/// The side of the thread that syncs, for the notice that a sync has ended.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
-/// A new queue.
+/// Makes a queue, and returns its three sides.
 pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// The end of the thread's wait.
+/// The condition that ends a wait of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A request, or a call.
+    /// A request, or other work that a [`Bell`] has announced.
     Work,
-    /// As many requests as this.
+    /// At least this number of requests.
     Requests(usize),
-    /// A request that does not wait for the disk, or the end of a sync.
+    /// A request that can be answered without the disk, or the end of a sync.
     Urgent,
 }
 
-/// The result of a wait.
+/// Says why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The wanted requests are there.
+    /// The condition is met.
     Enough,
-    /// The time is over.
+    /// The moment has come before the condition was met.
     Timeout,
-    /// No more requests come.
+    /// The sender was dropped: no more requests come.
     Closed,
 }
 
@@ -89,7 +90,7 @@ impl QueueState {
         }
     }
 
-    /// Whether the thread needs a wake-up.
+    /// Returns whether the thread sleeps for a condition that is now met. Returns true only once for each sleep.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -125,13 +126,14 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes the number of callers that are about to get answers, and come back perhaps.
+    /// Notes the number of callers that are about to be answered, and may send further requests at once.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Rings at the end of a sync. The thread that commits is called if it has something to do then.
+    /// Tells the queue that a sync has ended. With `calls` it also tells the thread that commits that there is work for
+    /// it.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
@@ -145,7 +147,7 @@ impl Bell {
 }
 
 impl Receiver {
-    /// Waits until this is there, until this moment, or until no more requests come.
+    /// Waits until the condition is met, until the moment, or until no more requests can come.
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
@@ -172,18 +174,18 @@ impl Receiver {
         waited
     }
 
-    /// The number of requests that are worth a wait: with those of callers that the last sync has answered, if it has
-    /// ended since the last requests were taken.
+    /// Returns the number of requests that is worth a wait, as [`Bell::expect`] has noted it. `None` if requests were
+    /// taken since.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
 
-    /// Whether no request waits.
+    /// Returns whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order up to a number of operations.
+    /// Takes requests in their order, until they have `most` operations together.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;
@@ -206,7 +208,7 @@ impl Drop for Receiver {
         state.is_closed = true;
         let lost = mem::take(&mut state.requests);
         drop(state);
-        // Their callers' wakers run outside of the lock.
+        // The drop calls wakers of callers, so it comes after the lock's release.
         drop(lost);
     }
 }

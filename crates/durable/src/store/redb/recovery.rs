@@ -1,5 +1,5 @@
-//! The way back from an error: redb is of no use after an error, so the database is closed, and opened again after
-//! pauses that grow.
+//! Opens the database again after an error. redb is useless after an error, so the database is closed. It is opened
+//! again after pauses that grow.
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
@@ -18,25 +18,25 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// The database is closed.
+/// Describes why the database is closed, and when it may be opened again.
 struct Outage {
     error: StoreError,
     again: Instant,
     pause: Duration,
 }
 
-/// Whether the database is open, and the way to open it again.
+/// Knows whether the database is open, and opens it again after an error.
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number by which the journal knows its database.
+    /// The number of the database that the journal belongs to.
     store: u64,
-    /// `None` while the database is open.
+    /// The reason why the database is closed; `None` while it is open.
     outage: Option<Outage>,
 }
 
 impl Recovery {
-    /// Of a database that is open.
+    /// Begins with an open database.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }
@@ -45,17 +45,17 @@ impl Recovery {
         self.outage.is_none()
     }
 
-    /// The moment, or the end of the pause if that is later.
+    /// Returns the moment, or the end of the present pause if that is later.
     pub(super) fn after_pause(&self, moment: Instant) -> Instant {
         self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
     }
 
-    /// Ends the present pause.
+    /// Ends the present pause, so that the next attempt may come at once.
     pub(super) fn end_pause(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }
 
-    /// Closes the database after an error. The first attempt to open it may come at once.
+    /// Closes the database after an error. The first attempt to open it again may come at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
         if error.kind() == StoreErrorKind::Full {
@@ -71,8 +71,8 @@ impl Recovery {
         drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
-    /// Whether the database is closed and may be opened now. Closes it if a read has failed. During a pause it fails
-    /// with the error of the outage.
+    /// Returns whether the database is closed and may be opened now. Closes the database if a read has failed. During a
+    /// pause it fails with the error that has closed the database.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
         if self.outage.is_none() && self.common.take_read_error() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
@@ -96,7 +96,7 @@ impl Recovery {
         Ok((opened.sequence, opened.is_closed))
     }
 
-    /// Notes the result of an attempt. If it has failed, the next pause begins.
+    /// Notes the result of an attempt to open the database. If the attempt has failed, the next pause begins.
     pub(super) fn note_attempt(
         &mut self,
         opened: std::thread::Result<Result<(), StoreError>>,

@@ -1,4 +1,4 @@
-//! Requests to the thread that commits, and the form in which they are noted.
+//! Defines the requests to the thread that commits, and their form in the journal.
 
 use super::digest::{Digested, digest};
 use super::tables::Writing;
@@ -14,12 +14,12 @@ use tourbillon_words::UtcMillis;
 
 pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 
-/// A request. Each has one reply.
+/// A request to the thread that commits. Each has one reply.
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim in turn, once its timers are known.
+    /// A claim whose timers were chosen by the shares of namespaces.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -30,7 +30,7 @@ pub(super) enum Request {
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
-/// A request that changes the store, as the journal has it. Its effect follows from the store and the time alone.
+/// A request that changes the store, as it is in the journal. Its effect follows from the store and the time alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Logged {
     Apply(Vec<Op>),
@@ -40,7 +40,7 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// The same without ownership, for writing.
+/// [`Logged`] without ownership of its parts, for writing.
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -50,28 +50,28 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// The part of a request that is left once its changes are made: the reply, which is sent when they are as durable as
-/// asked for, or the error on the way there.
+/// The part of a request that remains once its changes are made. Called without an error, it sends the reply, when the
+/// changes are as durable as asked for. Otherwise it sends the error.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
-/// The effect of a request.
+/// The result of a request whose changes were made.
 pub(super) struct Done {
     pub(super) pending: Pending,
-    /// The failures that the changes must survive before the reply.
+    /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// The answer of a claim: the moment from which the next claim takes something.
+    /// For a claim: the moment from which the next claim takes something. The outer `None`: the request is not a claim.
     pub(super) next_due: Option<Option<UtcMillis>>,
-    /// The digest of the outcome, of a request that is noted.
+    /// The digest of the outcome, if the request is noted in the journal.
     pub(super) digest: u32,
 }
 
 fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
-    // A caller that does not wait any more misses the answer.
+    // If the caller does not wait any more, the answer is lost.
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
 impl Request {
-    /// The number of operations.
+    /// Returns the number of operations, by which batches are bounded.
     pub(super) fn operations(&self) -> usize {
         match self {
             Self::Apply(ops, ..) => ops.len(),
@@ -103,23 +103,24 @@ impl Request {
         }
     }
 
-    /// Whether the request is too large for the journal, or cannot be repeated.
+    /// Returns whether the request is too large for the journal, or cannot be run again.
     pub(super) fn is_large(&self) -> bool {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Whether the answer may come before the disk has the changes, as far as the request tells. It may for claims,
-    /// ends of deliveries, and changes that need not survive the loss of power.
+    /// Returns whether the answer may come before the disk has the changes, as far as the request tells. It may for
+    /// claims, ends of deliveries, and changes that need not survive a loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
 
-    /// Whether the request ends a delivery.
+    /// Returns whether the request ends a delivery.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the note of the request.
+    /// Adds the request to the notes of the batch, in the form of the journal. Adds nothing for a request that is never
+    /// noted.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -150,7 +151,8 @@ impl Request {
         Ok(())
     }
 
-    /// The request of which the journal can have the effect: a claim in turn becomes a claim of its timers.
+    /// Chooses the timers of a claim by shares of namespaces, so that the journal can have the claim's effect. Returns
+    /// other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -171,7 +173,7 @@ impl Request {
         }
     }
 
-    /// Makes the changes.
+    /// Makes the changes of the request.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
@@ -223,12 +225,12 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// The same result. Its digest is noted unless it is an error.
+/// Returns the same result, and stores the digest of an outcome in `sum`.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// The reply with its value, or the error and the reply that is to carry it.
+/// Returns the reply with its value. For an error, returns the error and the reply that will carry it.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,
@@ -243,7 +245,7 @@ fn answer<T: Send + 'static>(
 }
 
 impl Logged {
-    /// Makes the changes again. Returns the digest of the outcome.
+    /// Makes the changes of a noted request again. Returns the digest of the outcome.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
         Ok(match self {
             Self::Apply(ops) => digest(&apply(ledger, ops)?),
@@ -261,7 +263,7 @@ impl Logged {
         })
     }
 
-    /// The name of the request, for an error.
+    /// Returns the name of the request, for an error.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",
@@ -290,7 +292,7 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Each operation, with all of its forms. A new operation does not compile without a line here.
+    /// Returns each operation in all of its forms. A new operation does not compile without a line here.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {
@@ -370,7 +372,7 @@ mod tests {
         requests
     }
 
-    /// The notes are those of an earlier process: the bytes of each are fixed.
+    /// An earlier process may have written the notes, so the bytes of each are fixed.
     #[test]
     fn the_bytes_of_a_noted_request_stay_for_every_operation() {
         let rows = requests().into_iter().map(|request| {

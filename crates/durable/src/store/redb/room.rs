@@ -1,16 +1,16 @@
-//! The room that the file system has, and whether the store's files are still in their places.
+//! Watches the free bytes of the file system, and whether the store's files are still in their places.
 //!
-//! A store that has filled its disk can neither claim nor end nor cancel: each change is written before it is answered.
-//! So two things are kept back for these changes:
+//! A store that has filled its disk can neither claim timers nor end deliveries nor cancel: each change is written
+//! before it is answered. So two amounts of bytes are kept back for these changes:
 //!
-//! - the *mark*: while less than this is free, nothing new is stored;
-//! - the *reserve*: a file beside the database, half as long as the mark, for a disk that others fill to the last byte.
-//!   It is removed when next to nothing is free, or when a change fails for want of room, and made again once there is
-//!   room for it.
+//! - the *mark*: while fewer bytes than this are free, no new timer is stored;
+//! - the *reserve*: a file beside the database, half as long as the mark, in case other programs fill the disk to the
+//!   last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made again
+//!   once there is room for it.
 //!
-//! On a small file system the mark is an eighth of it, but at least 24 MiB: a checkpoint writes as much as the journal
-//! has, and half the mark has to do for it. It is never more than half of the file system. Quotas and limits of the
-//! size of files are not seen in advance: the error of a change shows them.
+//! On a small file system the mark is reduced to an eighth of it, but at least 24 MiB. For a checkpoint writes as many
+//! bytes as the journal has, and half the mark must suffice for it. The mark is never more than half of the file
+//! system. Quotas and limits of file sizes are not seen in advance. They show when a change fails.
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::{IfPresent, Op};
@@ -23,22 +23,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which a look at the file system holds.
+/// The time for which the last reading of the file system's free bytes is used.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which the files count as in their places.
+/// The time for which the last check that the files are in their places is trusted.
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to make the reserve.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The part of a file system that the mark is at most, unless that is less than this.
+/// The mark is at most this part of the file system (one divided by this number), but not below [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// The room of a store on its disk.
+/// Decides whether the disk has room for a store's changes.
 #[derive(Debug)]
 pub(super) struct Room {
     /// The database's file. `None` for a store without files.
     path: Option<PathBuf>,
-    /// The mark, as the user has set it. Zero for none.
+    /// The number of bytes that the user wants to keep free (the mark). Zero for none.
     mark: u64,
     state: Mutex<RoomState>,
 }
@@ -46,10 +46,10 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The bytes that are free, and the mark on this file system, while less is free than the mark.
+    /// While the free bytes are below the mark: the number of free bytes, and the mark on this file system.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The database's file when it was opened.
+    /// The metadata of the database's file when it was opened.
     file: Option<Metadata>,
     seen: Option<Instant>,
     is_gone: bool,
@@ -62,31 +62,31 @@ impl Room {
         room
     }
 
-    /// Notes the file that is in the database's place now.
+    /// Notes the file that is now in the database's place.
     pub(super) fn is_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// The reason for which changes with these operations are refused.
+    /// Returns the reason for which changes with these operations are refused, if they are.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// The reason for which no change at all is made.
+    /// Returns the reason for which no change at all is made: the database's file is gone.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// The reason for which nothing new is stored.
+    /// Returns the reason for which no new timer is stored, if there is a reason.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
     }
 
-    /// Gives the reserve to the file system. Returns whether there was one.
+    /// Removes the reserve, to free its bytes. Returns whether there was a reserve.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -97,7 +97,7 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the file system, unless it was looked at just now.
+    /// Reads the state of the file system, unless it was read just now.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -131,7 +131,7 @@ impl Room {
         if has_room && state.tried.is_none_or(|tried| now - tried >= AGAIN) {
             state.tried = Some(now);
             if !reserve.exists() && make(&reserve, kept).is_err() {
-                // A file system that cannot keep room for a file has the mark alone.
+                // A file system that cannot reserve bytes for a file has the mark alone.
                 drop(std::fs::remove_file(&reserve));
             }
         }
@@ -159,8 +159,8 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Whether the operations store a timer that does not follow from stored timers. A schedule's occurrences do follow:
-/// they come in one batch with the schedule's own timer, which replaces its predecessor.
+/// Returns whether the operations store a timer that does not follow from stored timers. A schedule's occurrences do
+/// follow: they come in one batch with the schedule's own timer, which replaces its predecessor.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
@@ -172,7 +172,7 @@ fn reserve(path: &Path) -> PathBuf {
     reserve.into()
 }
 
-/// Makes a file for which the file system keeps this room.
+/// Makes a file and reserves its bytes on the file system.
 #[cfg(target_os = "linux")]
 fn make(path: &Path, len: u64) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -188,7 +188,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The bytes that are free on the file system of a file, and all its bytes.
+/// Returns the number of free bytes on a file's file system, and the number of all its bytes.
 #[cfg(target_os = "linux")]
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

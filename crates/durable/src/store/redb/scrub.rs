@@ -1,7 +1,7 @@
-//! The thread that scrubs: it looks at all records and indexes, slowly and again and again.
+//! Runs the thread that scrubs: it looks at all records and indexes, slowly and again and again.
 //!
-//! It reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. A walk that
-//! meets pages which redb cannot read goes on with the next table.
+//! The thread reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. If redb
+//! cannot read some pages, the walk goes on with the next table.
 
 use super::common::Common;
 use super::error::damaged_pages;
@@ -17,15 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Entries of one step.
+/// The number of entries that are read in one step.
 const STEP: u32 = 1_000;
 /// The pause between two walks.
 const REST: Duration = Duration::from_secs(60);
 
-/// Steps that fail one after the other before the walk goes on with the next table.
+/// The number of consecutive failures after which the walk goes on with the next table.
 const MOST_FAILURES: u32 = 10;
 
-/// The thread. It ends when this is dropped.
+/// Runs the thread that scrubs. The thread ends when this is dropped.
 pub(super) struct Scrubber {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Waits, unless a stop is wanted. Returns whether it is.
+    /// Waits for the pause, or until a stop is wanted. Returns whether a stop is wanted.
     fn wait(&self, pause: Duration) -> bool {
         let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(wanted, pause, |wanted| !*wanted);
@@ -47,7 +47,7 @@ impl Stop {
 }
 
 impl Scrubber {
-    /// Starts the thread. It looks at `rate` entries a second.
+    /// Starts the thread, which looks at `rate` entries a second.
     pub(super) fn start(common: Arc<Common>, requests: Arc<Sender>, rate: u32) -> io::Result<Self> {
         let stop = Arc::<Stop>::default();
         let stopped = Arc::clone(&stop);
@@ -64,7 +64,7 @@ impl Drop for Scrubber {
         *self.stop.is_wanted.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It waits for nobody but this.
+            // The thread waits for nothing else, so the join does not take long.
             drop(thread.join());
         }
     }
@@ -83,7 +83,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
                     common.count(|stats| stats.scrub.damaged += damaged);
                     false
                 }
-                // The next walk finds it again.
+                // The next walk finds the damage again.
                 Ok(Some(Err(_))) | Err(_) => false,
             }
         });
@@ -92,7 +92,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
         if let Err(error) = &step
             && common.note_read_error(error)
         {
-            // The thread opens the database again before it serves a request.
+            // The thread that commits opens the database again before it serves this request.
             let (reply, _nobody_waits) = oneshot::channel();
             requests.send(Request::Apply(Vec::new(), Durability::Volatile, reply));
         }

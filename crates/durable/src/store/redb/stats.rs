@@ -1,30 +1,30 @@
-//! The work of the thread that commits.
+//! Counters of the work that a store has done.
 
 use crate::store::Scrub;
 use core::time::Duration;
 
-/// The work of a [`RedbStore`](super::RedbStore) since it was opened.
+/// Counts the work of a [`RedbStore`](super::RedbStore) since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
     /// The number of batches that changed the store: transactions of redb.
     pub batches: u64,
-    /// The number of operations in all requests, with those that changed nothing.
+    /// The number of operations in all requests, including operations that changed nothing.
     pub operations: u64,
     /// The greatest number of operations in one batch.
     pub largest_batch: u64,
     /// The number of times that the store waited for the disk: for the journal or for the database.
     pub syncs: u64,
-    /// The sum of these times.
+    /// The total time of these waits.
     pub sync_time: Duration,
-    /// The longest of these times.
+    /// The longest of these waits.
     pub longest_sync: Duration,
-    /// The number of syncs of the database.
+    /// The number of checkpoints: commits of the database to the disk.
     pub checkpoints: u64,
     /// The number of times that the database was opened again after an error.
     pub reopened: u64,
     /// The number of batches that failed.
     pub failed: u64,
-    /// The work of the scrub.
+    /// The work of the scrub, the background search for damage.
     pub scrub: Scrub,
 }

@@ -1,7 +1,7 @@
-//! The ledger's tables in transactions of redb.
+//! Stores the ledger's tables in redb.
 //!
-//! redb keeps the place of each key and value of variable length, 4 bytes for each. The keys of most tables and the
-//! values of some have one length, so that redb keeps no place of theirs.
+//! redb stores the end of each key and value of variable length, in 4 bytes. The keys of most tables, and the values of
+//! some, have a fixed length, for which redb stores nothing.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -15,12 +15,12 @@ use redb::{
 use std::sync::Arc;
 
 type Bytes = &'static [u8];
-/// An id.
+/// The bytes of an id.
 type Id = &'static [u8; 16];
-/// A moment and an id.
+/// The bytes of a moment and an id.
 type MomentAndId = &'static [u8; 22];
 
-/// A transaction that opens tables.
+/// Opens tables in a transaction that reads or writes.
 trait Open {
     type Opened;
 
@@ -51,7 +51,7 @@ fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError>
     }
 }
 
-/// Whether these bytes can be a key or value of the type.
+/// Returns whether these bytes can be a key or value of the type.
 fn fits<T: Value>(bytes: &[u8]) -> bool {
     T::fixed_width().is_none_or(|width| width == bytes.len())
 }
@@ -60,7 +60,7 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
     T::as_bytes(value).as_ref().to_vec()
 }
 
-/// The entries of an open table.
+/// Reads the entries of an open table, as bytes.
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
@@ -72,9 +72,9 @@ trait Entries {
 /// The function that is called for each entry, until it returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// The entries of a table that is open for changes.
+/// Changes the entries of an open table.
 trait EntriesMut: Entries {
-    /// Whether the table takes such a key with such a value.
+    /// Returns whether the lengths of the key and the value are right for the table.
     fn takes(&self, key: &[u8], value: &[u8]) -> bool;
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// As many bytes as the keys of a table have, the first of them those of `key`, and whether `key` has more. A key that
-/// is longer than the table's keys lies right behind the key of its first bytes.
+/// Cuts or pads a key to the length of the table's keys. Returns true with it if the key was longer. Such a key lies
+/// directly behind the key of its first bytes.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -188,11 +188,11 @@ impl<K: Key + 'static, V: Value + 'static> EntriesMut for redb::Table<'_, K, V> 
     }
 }
 
-/// The tables in a transaction that writes. Each is opened when it is first used.
+/// The tables in a transaction that writes. Each table is opened when it is first used.
 pub(super) struct Writing<'t> {
     transaction: &'t WriteTransaction,
     tables: [OnceCell<Box<dyn EntriesMut + 't>>; Table::ALL.len()],
-    /// The entries that the present request has changed, as they were.
+    /// The entries that the present request has changed, with their old values.
     undo: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
     has_changed: bool,
     has_failed: Cell<bool>,
@@ -220,27 +220,27 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Makes all tables.
+    /// Opens all tables, and so makes those that do not exist.
     pub(super) fn open_all(&self) -> Result<(), StoreError> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }
 
-    /// Whether the transaction has changed an entry.
+    /// Returns whether the transaction has changed an entry.
     pub(super) fn has_changed(&self) -> bool {
         self.has_changed
     }
 
-    /// Whether redb has failed, after which the transaction is of no use.
+    /// Returns whether redb has failed. After that the transaction is useless.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.get()
     }
 
-    /// Keeps the changes since the last call: none of them can be undone afterwards.
+    /// Makes the changes so far permanent in the transaction: [`undo`](Self::undo) does not take them back.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }
 
-    /// Takes the entries of the present request back.
+    /// Gives the entries that were changed since the last [`keep`](Self::keep) their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
@@ -321,7 +321,7 @@ impl Tables for Writing<'_> {
     }
 }
 
-/// The tables in a transaction that reads.
+/// The tables in a transaction that only reads.
 pub(super) struct Reading {
     tables: [OnceCell<Option<Box<dyn Entries>>>; Table::ALL.len()],
     transaction: Arc<ReadTransaction>,
@@ -343,12 +343,12 @@ impl Reading {
         Self::of(Arc::new(transaction))
     }
 
-    /// The tables in a transaction that others use as well.
+    /// Uses a transaction that other readers use as well.
     pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }
 
-    /// Whether the database has any table.
+    /// Returns whether the database has any table.
     pub(super) fn has_tables(&self) -> Result<bool, StoreError> {
         Ok(self.transaction.list_tables().map_err(converted)?.next().is_some())
     }

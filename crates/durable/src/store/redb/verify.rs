@@ -1,8 +1,8 @@
-//! The check of the database's pages, which changes nothing.
+//! Checks the pages of the database without changing the file.
 //!
-//! redb has a checksum of each page beside the page's number, and looks at them only when it is asked to. It mends the
-//! faults that it finds then, by going back to the commit before. Here it works on a file that takes no changes: they
-//! stay in memory. Its check ends at the first damaged page, which is the last page that it has read.
+//! redb keeps a checksum of each page, but compares the checksums only when it is asked to. If it then finds faults, it
+//! mends them by going back to the commit before. Here redb works on an overlay: all changes stay in memory. Its check
+//! ends at the first damaged page, which is the last page that it has read.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
@@ -19,13 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_words::UtcMillis;
 
-/// The bytes of the database that are kept in memory.
+/// The number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The name of the faults of pages.
+/// The name of the table in faults that concern pages.
 const PAGES: &str = "pages";
 
-/// A file under changes that are in memory only.
+/// A file that is only read, with changes that stay in memory.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -36,7 +36,7 @@ struct Overlay {
 struct Changed {
     len: u64,
     writes: BTreeMap<u64, Vec<u8>>,
-    /// The place of the last read, and its length.
+    /// The offset of the last read, and its length in bytes.
     last: (u64, usize),
 }
 
@@ -111,10 +111,10 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// The faults of the pages, and of the records if there are any: a store whose pages are whole is checked after its
-/// journal was repeated.
+/// Returns the faults of the pages. If there are any, also returns those of the records. A store whose pages are
+/// undamaged is checked elsewhere, after its journal was run again.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
-    // Kept, so that no store opens the files.
+    // The lock is kept until the end, so that no store opens the files.
     let _operations = match places.missing_operations() {
         None => Some(places.operations()?),
         Some(_) => None,

@@ -54,21 +54,21 @@
 //!   answers that the shards are not its own.
 //! - *A node comes.* The others get its message, and give a sign at once or 1.25 s after their last sign, for any `ttl`
 //!   and any pause of the poll. The answer to the sign has the new node. If that sign fails, it is given again.
-//! - *A node is buried that lives:* it was without its connection for some time and makes it again. Its shards have
-//!   other owners, its next claim is answered so, and its next sign makes it live again. It keeps its leases.
+//! - *A living node is buried:* it was without its connection for some time and connects again. Its shards have other
+//!   owners, its next claim is answered so, and its next sign makes it live again. It keeps its leases.
 //! - *Two nodes bury a third node.* The second script finds no sign.
 //! - *A node dies between a burial and the end of the buried node's shards.* The shards are free when their time is
 //!   over.
-//! - *A node gives a sign between the look and the burial.* The script asks for the listener, and not for the sign: a
-//!   node without its connection is buried all the same, and its next sign makes it live.
+//! - *A node gives a sign between the look and the burial.* The script checks the listener, and not the sign. A node
+//!   without its connection is buried all the same, and its next sign makes it live.
 //! - *A sign of life is lost.* The node gives another sign after the pause of a poll. The shards are the node's until
 //!   their time is over, even if other nodes take it for silent, and its claims go on moving that time.
 //! - *The server of the nodes' registry is out, and other servers of the cluster are not.* The nodes go on with the
 //!   live nodes that they knew: each counts as live for `ttl` after its last known sign. A node that wants shards of a
 //!   node which it wrongly takes for silent is answered that they are owned.
-//! - *A failover loses the last writes.* A shard may be owned by its owner before last. Both claim, the script lets
-//!   only the owner lease, and the other node takes the shard back once it is released or expired. Tokens differ, so no
-//!   end of one node is taken for that of the other.
+//! - *A failover loses the last writes.* A shard may again be owned by its previous owner. Both nodes claim, but the
+//!   script lets only the owner lease. The other node takes the shard back once it is released or expired. Tokens
+//!   differ, so no end of one node is taken for an end of the other.
 //! - *A server loses its data, or a part of them.* See `id` above.
 //! - *The key of the deployment is lost, and its shards are not.* Signs of life fail. A node goes on with the live
 //!   nodes that it knew, and takes itself for live.

@@ -1,5 +1,5 @@
-//! The protocol by which timers that are delivered at most once are put back: each put-back has one effect, even if its
-//! answers are lost.
+//! The protocol of put-backs. A *put-back* stores a timer again that is delivered at most once. It takes effect once,
+//! even if its answers are lost.
 //!
 //! A timer that is delivered at most once has no lease while its handler runs: the claim has ended it. If it is not
 //! delivered after all, or its handler snoozes or parks it, the process puts it back ([`Op::Return`]). If an answer is
@@ -65,23 +65,23 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt in which a put-back may have its effect.
+/// How long after its first attempt a put-back may still take effect.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The time for which a mark stays after the last moment at which a commit of its put-back can have an effect.
+/// How long a put-back's mark stays stored after the last moment at which a commit of the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of put-backs without an answer from which on old put-backs are forgotten.
+/// If this number of put-backs has no answer, old put-backs are forgotten.
 const MANY: usize = 4_096;
 
-/// The reason for which a put-back has no effect.
+/// Tells why a put-back has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// The put-back had its effect before.
+    /// The put-back took effect before.
     Applied,
-    /// The time is over.
+    /// The time of the put-back is over.
     Late,
 }
 
-/// A put-back: one timer that is stored again once.
+/// Describes a timer that must be stored again, but only once.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
@@ -98,12 +98,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// From this moment on the mark counts as forgotten.
+    /// Returns the moment from which the mark counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes that the put-back has no effect any longer.
+    /// Notes why the put-back can no longer take effect. The first reason stays.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -111,16 +111,16 @@ impl PutBack {
         });
     }
 
-    /// The outcome of a put-back that has no effect any longer.
+    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while it can.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
 }
 
-/// The name of a put-back: its timer, and the token of the claim.
+/// Identifies a put-back: its timer, and the token of the claim.
 type Name = (TimerId, Token);
 
-/// Put-backs that may have had an effect without their caller's knowledge, each with the moment of its first attempt.
+/// The put-backs whose callers do not know the outcome yet, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
@@ -128,7 +128,7 @@ pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Notes the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs of a batch, before any of them is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -136,7 +136,7 @@ impl Attempts {
             let name = (timer.id, *token);
             let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if since.len() >= MANY {
-                // A repetition comes sooner: these were given up.
+                // The caller would have repeated older put-backs sooner, so they were given up.
                 since.retain(|_, since| *since + AGAIN + KEPT > now);
             }
             let is_new = match since.entry(name) {
@@ -151,7 +151,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch whose outcomes the caller knows: all of them, or those at their first attempt.
+    /// Forgets the put-backs of a batch whose outcomes the caller knows. With `only_first`, forgets only those at their
+    /// first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -160,7 +161,7 @@ impl Attempts {
         }
     }
 
-    /// The moment of the first attempt.
+    /// Returns the moment of the put-back's first attempt, if its outcome is not known yet.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -1,4 +1,4 @@
-//! Redirects in a cluster: the part of a commit outside of its shard.
+//! Redirects in a cluster: the parts of a commit that are outside the timer's shard.
 //!
 //! A cluster runs no script on two shards. A timer is in its *home* H, which has everything that an operation changes,
 //! except for two things in the shard N of the timer's id: the *redirect* from N to H, and the memory of an id whose
@@ -78,32 +78,32 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a reservation is over.
+/// How long a reservation lasts: a commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which a mark is void. It is longer than the time of a reservation by an hour, by which the clocks of
-/// two primaries may differ.
+/// How long a mark stays void. This is an hour longer than a reservation lasts, since the clocks of two primaries may
+/// differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation in shards that are not its home.
+/// The parts of an operation that touch shards other than the timer's home.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer that must not be stored yet. Most of them are created by the operation.
+/// A timer whose id must be free. Mostly the operation creates it.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// Whether the id may be one of an ended timer that is still remembered.
+    /// The id may belong to an ended timer that is still remembered.
     may_be_remembered: bool,
 }
 
-/// A timer that ends.
+/// A timer that the operation ends.
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,
-    /// The moment until which the id is remembered, if it is.
+    /// The moment until which the id is remembered. `None` if it is not remembered.
     remembered: Option<UtcMillis>,
 }
 
@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that is only reported as remembered needs no reservation.
+        // An id that the operation only reports as remembered needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -136,7 +136,7 @@ impl Outside {
     }
 }
 
-/// Reserves the ids that are not reserved yet. Returns why a timer cannot be created.
+/// Reserves the ids that are not reserved yet. If an id cannot be reserved, returns why.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
     home: Shard,
@@ -160,7 +160,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Writes a redirect: a timer will be in another shard than its id says.
+/// Reserves an id: writes a redirect which says that the timer will be in the shard `home`. If the id is taken, returns
+/// why it is refused.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -191,7 +192,7 @@ pub(super) async fn reserve(
     Ok(Err(Refused { now, doubt, found }))
 }
 
-/// The redirects of timers that are about to end. Remembers their ids.
+/// Remembers the ids of timers that are about to end. Returns the redirects that lead to these timers.
 pub(super) async fn announce_all(
     deployment: &Deployment,
     ended: &[Ending],
@@ -207,7 +208,8 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // The end goes on although the shard of the id is away. Without the answer, the redirect stays behind.
+            // The end goes on although the shard of the id does not answer. Without the answer, the redirect stays
+            // behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }
@@ -215,7 +217,7 @@ pub(super) async fn announce_all(
     Ok(try_join_all(answers).await?.into_iter().flatten().collect())
 }
 
-/// Removes a redirect, if it is still the same.
+/// Removes the redirect of an id, unless another redirect has replaced it.
 pub(super) async fn drop_redirect(
     deployment: &Deployment,
     id: TimerId,
@@ -228,15 +230,16 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects of timers that were not created.
+/// Removes the redirects of timers that were reserved but not created.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
-    // A redirect that is left leads nowhere, and does no harm.
+    // A redirect that stays behind leads nowhere, and does no harm.
     let _left = join_all(redirects).await;
 }
 
-/// Makes a redirect void that seems to lead nowhere, and removes it. Returns whether the timer is stored after all.
+/// Makes a redirect void that seems to lead nowhere, and removes it. Returns `true`, without any change, if the timer
+/// is stored after all.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

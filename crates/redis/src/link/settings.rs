@@ -32,19 +32,19 @@ pub struct Connect {
     pub(crate) connection_timeout: Duration,
     pub(crate) patience: Duration,
     pub(crate) sync: SyncPolicy,
-    /// The user, and the file of the password.
+    /// The user name, and the path of the file that has the password.
     pub(crate) password: Option<(Box<str>, PathBuf)>,
     pub(crate) sentinel_password: Option<PathBuf>,
 }
 
-/// The servers.
+/// The servers that the settings name.
 #[derive(Clone)]
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary, whose address Sentinel knows.
+        /// The database and the user at the primary. The Sentinels know the primary's address.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },
@@ -222,7 +222,7 @@ impl Connect {
     }
 }
 
-/// The text of a file with a secret, without the end of its last line.
+/// Reads a secret from a file, without the end of its last line. Fails if the file is empty.
 fn secret(path: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     let text = text.trim_end_matches(['\n', '\r']);
@@ -233,7 +233,7 @@ fn secret(path: &Path) -> io::Result<String> {
 }
 
 impl Connect {
-    /// The settings with the passwords that are in their files now.
+    /// Returns the settings with passwords that were just read from their files.
     pub(crate) fn renewed(&self) -> RedisResult<Self> {
         let read = |path: &Path| {
             secret(path).map_err(|error| {
@@ -257,14 +257,14 @@ impl Connect {
         Ok(renewed)
     }
 
-    /// Whether the servers are a cluster's.
+    /// Returns whether the servers are a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 }
 
 impl Servers {
-    /// Changes the settings for each server that has data.
+    /// Changes the settings of each server that has data. The settings of Sentinels stay.
     fn each(&mut self, change: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         let changed =
             |info: &ConnectionInfo| info.clone().set_redis_settings(change(info.redis_settings().clone()));
@@ -275,7 +275,7 @@ impl Servers {
         }
     }
 
-    /// Whether a server is reached by TLS.
+    /// Returns whether any server is reached by TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
             Self::Single(info) => is_tls(info),
@@ -316,7 +316,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// How long the server may wait for replicas or for files.
+    /// Returns how long the server may wait for replicas or for files.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -353,7 +353,7 @@ fn infos(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<ConnectionInfo
     Ok(infos)
 }
 
-/// The addresses, without names and passwords.
+/// Writes the addresses, without user names and passwords.
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, infos: &[ConnectionInfo]| {

@@ -1,4 +1,4 @@
-//! Brings back the parts of a deployment that a server has lost.
+//! Repairs a deployment of which a server has lost a part.
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The report of [`RedisBuilder::mend`]: the losses that it has found, and its work.
+/// Reports the losses that [`RedisBuilder::mend`] has found, and how it has repaired them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mended {
     /// The number of shards of the deployment.
     pub shards: u16,
-    /// The shards that were lost, and are the deployment's again.
+    /// The shards that were lost, and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// Whether the key of the deployment itself was lost, and was made again. The shared documents and the list of the
-    /// nodes were beside it, and are lost as well.
+    /// The key of the deployment itself was lost, and was made again. The shared documents and the list of the nodes
+    /// were stored beside it, and are lost as well.
     pub has_made_key: bool,
     /// The shards whose servers have not answered.
     pub silent: Vec<u16>,
@@ -46,7 +46,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // Without the key, takes the number of shards for which the most marks are found.
+        // Without the key, this uses the number of shards for which the most marks are found.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
@@ -149,7 +149,8 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Makes the key of the deployment. Its shards have their marks: another process that meets the key finds them.
+    /// Creates the key of the deployment. Its shards have their marks already, so another process that finds the key
+    /// finds the marks, too.
     async fn make_key(
         &self,
         session: &Session,
@@ -169,7 +170,7 @@ impl RedisBuilder {
         run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
 
-    /// The losses of the deployment, a line for each. `count` is its number of shards, if it is known.
+    /// Returns a line for each loss of the deployment. `count` is its number of shards, if that is known.
     pub(crate) async fn losses(
         &self,
         session: &Session,
@@ -194,7 +195,7 @@ impl RedisBuilder {
         lines
     }
 
-    /// The number of shards that have a mark, although the key of the deployment is not there.
+    /// Counts the shards that have a mark. The caller knows that the key of the deployment is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =
@@ -203,7 +204,7 @@ impl RedisBuilder {
     }
 }
 
-/// Marks shards as the deployment's.
+/// Writes the deployment's id into the `lost` shards, so that they belong to the deployment.
 async fn mark(
     session: &Session,
     time: &Time,

@@ -19,6 +19,8 @@ pub(crate) struct Gathered<G, T> {
 }
 
 impl<G, T> Gathered<G, T> {
+    /// Returns these answers if any group has answered, so that failures of some groups are tolerated.
+    ///
     /// # Errors
     ///
     /// Fails if no group has answered, and if a group says that its deployment is lost.

@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 ///
-/// If the settings cannot work.
+/// Fails if the settings cannot work.
 pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
 }

@@ -33,9 +33,11 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
+    /// Checks the settings, and prepares TLS. Makes no connection yet.
+    ///
     /// # Errors
     ///
-    /// If the settings cannot work with any server.
+    /// Fails if the settings cannot work with any server.
     pub(crate) fn new(connect: Connect) -> Result<Self, ConnectError> {
         if connect.servers.has_tls() {
             // The driver takes the default provider of the process. It panics if there is none and the program links

@@ -66,7 +66,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// If the settings cannot work, or no thread can be started.
+    /// Fails if the settings cannot work, or no thread can be started.
     pub(crate) fn open(connect: &Connect) -> Result<Self, ConnectError> {
         let dial = Arc::new(Dial::new(connect.clone())?);
         let runtime = Builder::new_multi_thread()

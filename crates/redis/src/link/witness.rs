@@ -72,7 +72,7 @@ impl Witness {
     ///
     /// # Errors
     ///
-    /// If they are not in time.
+    /// Fails if they are not as safe in time.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {

@@ -120,9 +120,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Checks the name and the `ttl`.
+    ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name has too many bytes or a zero, or if the time is too short.
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or a zero byte, or if the `ttl` is not
+    /// between 100 ms and an hour.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let limit = |message: String| Err(StoreError::new(StoreErrorKind::Limit, message));
         if let Some(name) = &self.name

@@ -38,7 +38,7 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// If the settings cannot work.
+    /// Fails if the settings cannot work.
     pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
         let session = Session::open(connect)?;
         let keys = vec![Layout::deployment(&self.name)];

@@ -92,9 +92,9 @@ impl Turns {
 
     /// Returns the number of a lane's deliveries under way, as an argument of the script. The script applies a single
     /// rule, `3 * left > has`, with the `left` of the claim. It does not know the limit that the runtime's free places
-    /// set for each lane. So a lane with many deliveries under way gets a smaller number here, reduced by the places
-    /// that the claim leaves free. Then the script's rule permits the same timers as both rules. Each timer that the
-    /// script takes changes both rules alike.
+    /// set for each lane. So this number is smaller than the true number by [`SHARE`] for each place that the claim
+    /// leaves free. Then the script's rule permits the same timers as both rules. Each timer that the script takes
+    /// changes both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))

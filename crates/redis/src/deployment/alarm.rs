@@ -37,8 +37,8 @@ struct ClaimUnderWay {
     committed: UtcMillis,
 }
 
-/// Stands for a claim that is at the server. The claim ends when this is dropped, since a caller may drop the claim's
-/// future.
+/// A claim that is at the server. The claim counts as ended when this is dropped, even if the caller has dropped the
+/// claim's future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
@@ -64,7 +64,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the subscribers if this due moment is earlier than the first due moment by the last claim's answer.
+    /// Wakes the subscribers for a timer that is due earlier than the first timer that the last claim's answer named.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         let is_earlier = {
             let mut first = self.first_due();

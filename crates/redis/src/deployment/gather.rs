@@ -39,8 +39,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes a call for each group at the same time. Waits for all calls until the first answer. Then waits a moment
-    /// longer, and counts the other groups as failed.
+    /// Makes a call for each group at the same time. Waits for the first answer without a limit, and for the others
+    /// only a moment longer. Groups without an answer by then count as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,

@@ -141,8 +141,8 @@ impl Deployment {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the store for this reason. Returns the error that this call, and all later calls until the deployment is
-    /// made again, fail with.
+    /// Closes the store for this reason, and returns the error. Later calls fail with the same error until the
+    /// deployment is made again.
     pub(super) fn close(&self, reason: &str) -> StoreError {
         let error = StoreError::new(StoreErrorKind::Closed, reason);
         self.note_closed(&error);

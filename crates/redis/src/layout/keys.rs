@@ -10,45 +10,50 @@ use super::slice::Slice;
 use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The version of the layout. A deployment with a lower or higher version is refused.
+/// The version of this layout. A deployment with a lower or higher version is refused.
 pub(crate) const VERSION: u64 = 5;
 
 /// The parts of a shard. Each part is stored under a key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
-    /// Hash: the id of the deployment, and the owner of the shard.
+    /// A hash. Its fields have the id of the deployment, and the owner of the shard.
     Meta,
-    /// Sorted set, by member: id, length of the payload, record.
+    /// A sorted set of all timers, sorted by member. A member is: id, length of the payload, encoded record.
     Records,
-    /// Hash, of leased timers: id, token and mark.
+    /// A hash of leased timers. The field is the id. The value is the token and the withdrawal mark.
     Tokens,
-    /// Sorted set, of leased timers: id, by the end of the lease.
+    /// A sorted set of leased timers. A member is an id, and its score is the end of the lease.
     Leases,
-    /// Sorted set, by member: namespace, key, id. A timer that owns no key and is not dead has namespace, 255, id. A
-    /// shard has several of these sets: [`Layout::key_set`] and [`Layout::keyless_set`] choose among them.
+    /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. If a timer owns no key and is
+    /// not dead, its member is: namespace, 255, id. A shard has several of these sets: [`Layout::key_set`] and
+    /// [`Layout::keyless_set`] choose among them.
     Keys(u16),
-    /// Sorted set, by member: namespace, number of a set of keys that may have entries of this namespace.
+    /// A sorted set, sorted by member. A member is: namespace, number of a set of keys that may have entries of the
+    /// namespace.
     Places,
-    /// Sorted set, by member: namespace, phase, reason and due moment of a parked timer or moment of death of a dead
-    /// timer, id.
+    /// A sorted set of parked and dead timers, sorted by member. A member is: namespace, phase, reason and due moment
+    /// (parked) or moment of death (dead), id.
     Stopped,
-    /// Sorted set, by member: namespace, label, id.
+    /// A sorted set of the timers' labels, sorted by member. A member is: namespace, label, id.
     Labels,
-    /// Sorted set, by member: reason, due moment, id.
+    /// A sorted set of parked timers, sorted by member. A member is: reason, due moment, id.
     Parked,
-    /// Sorted set: id, by the moment of death.
+    /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// Sorted set, of ended timers whose callers chose their ids: id, by the moment until which the id is remembered.
+    /// A sorted set of ended timers whose callers chose their ids. A member is an id, and its score is the moment until
+    /// which the id is remembered.
     Recent,
-    /// Hash: namespace and phase, number of timers.
+    /// A hash. The field is a namespace and a phase, and the value is the number of timers there.
     Counts,
-    /// Hash, the quarantine: id, record that could not be read.
+    /// A hash, the quarantine. The field is an id, and the value is a record that could not be read.
     Quarantined,
-    /// Sorted set: number of each slice that is not empty, by its first due moment.
+    /// A sorted set of the slices that are not empty. A member is a slice's number, and its score is the first due
+    /// moment.
     Slices,
-    /// Sorted set, of the pending timers of a slice: id, by due moment.
+    /// A sorted set of the pending timers of a slice. A member is an id, and its score is the due moment.
     Slice(Slice),
-    /// Hash, of timers that are in another shard than their ids say: id, [redirect](crate::layout::Redirect).
+    /// A hash of timers that are in another shard than their ids say. The field is the id, and the value is a
+    /// [redirect](crate::layout::Redirect).
     Redirects(u8),
 }
 
@@ -112,8 +117,8 @@ impl Layout {
     }
 
     /// Returns a key that never exists, in the same slot as the key `beside`. Each script names such a key last. While
-    /// a cluster moves a slot, a server runs a script only if all named keys are still there. It would stop a script in
-    /// the middle at a key that was removed. A script that names an absent key is refused as a whole instead.
+    /// a cluster moves a slot, a server refuses a script as a whole if a named key is absent. If all named keys were
+    /// there, the server would run the script, but would end it in the middle at a key that the script has removed.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);

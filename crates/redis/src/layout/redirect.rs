@@ -34,7 +34,7 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the member that makes this redirect void once it stands among the remembered ids of the timer's shard.
+    /// Returns the bytes that make this redirect void once the home shard has them among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

@@ -146,7 +146,7 @@ fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
 
-/// Returns whether a script answered that the key of the deployment is lost, or the id of the deployment in a shard.
+/// Returns whether a script answered that its server has lost the deployment's key, or the deployment's id in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }

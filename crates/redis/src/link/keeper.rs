@@ -1,4 +1,4 @@
-//! A task that keeps a connection open. After a connection has ended, it tries until another is made.
+//! A task that keeps a connection open. After a connection has ended, the task tries until another connection is made.
 
 use super::dial::{Dial, Wire};
 use super::roles::Roles;

@@ -12,8 +12,8 @@
 //! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not
 //! know of the event yet still names the old primary, which itself claims to be a primary.
 //!
-//! A silent Sentinel stops nothing. In that case the end of the connection, or the answer `READONLY`, shows the change,
-//! as without this task.
+//! A silent Sentinel stops nothing. In that case the client notices the change when the connection ends, or by the
+//! answer `READONLY`, as it would without this task.
 
 use super::dial::Dial;
 use super::keeper::Keeper;

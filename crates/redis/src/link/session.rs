@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 pub(crate) struct Session {
     caller: Arc<Caller>,
     dial: Arc<Dial>,
-    /// `None` only while the session is dropped.
+    /// The session's own runtime. `None` only while the session is dropped.
     runtime: Option<Runtime>,
 }
 

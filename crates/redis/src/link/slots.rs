@@ -79,7 +79,7 @@ impl Slots {
         self.primaries.get(usize::from(place))
     }
 
-    /// Returns a copy of the map in which `owner` has this slot. Returns `None` if this is so already.
+    /// Returns a copy of the map in which `owner` has this slot. Returns `None` if `owner` has the slot already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;

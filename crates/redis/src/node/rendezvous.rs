@@ -1,8 +1,7 @@
 //! Rendezvous hashing: computes which of several nodes a shard belongs to.
 //!
-//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. So a node that
-//! comes takes shards from all others and moves none between them, and the shards of a node that goes are spread over
-//! all others.
+//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. A new node takes
+//! shards from all others, and moves no shard between them. The shards of a node that goes are spread over all others.
 
 use crate::layout::Shard;
 
@@ -28,7 +27,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Nodes whose numbers differ in few bits, the worst case.
+    /// Returns nodes whose numbers differ in few bits, which is the worst case.
     fn nodes(count: u64) -> Vec<u64> {
         (1..=count).collect()
     }

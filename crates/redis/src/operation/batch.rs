@@ -228,8 +228,7 @@ fn changed_by_id(op: &Op) -> Option<TimerId> {
     }
 }
 
-/// Returns whether an outcome is possible only because an earlier attempt, whose answer was lost, may have had its
-/// effect.
+/// Returns whether an earlier attempt of the operation, whose answer was lost, may have had the effect already.
 fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }

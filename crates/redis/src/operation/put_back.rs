@@ -72,7 +72,7 @@ pub(crate) const KEPT: Duration = Duration::from_secs(300);
 /// If this number of put-backs has no answer, old put-backs are forgotten.
 const MANY: usize = 4_096;
 
-/// Tells why a put-back has no effect.
+/// Tells why storing a timer again, a put-back, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
     /// The put-back took effect before.
@@ -117,7 +117,7 @@ impl PutBack {
     }
 }
 
-/// Identifies a put-back: its timer, and the token of the claim.
+/// Identifies a put-back, which stores a timer again: the timer's id, and the token of the claim that ended the timer.
 type Name = (TimerId, Token);
 
 /// The put-backs whose callers do not know the outcome yet, each with the moment of its first attempt.

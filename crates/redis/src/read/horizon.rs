@@ -59,7 +59,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the timers of each slice: those before each of the `ends`, and those after the last end.
+/// Counts the timers of each slice in each span between two of the `ends`, before the first end and after the last end.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -25,17 +25,19 @@ pub struct Mended {
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back: those whose servers have lost them, as after a restart without their
-    /// data. The shards are empty, or have the data that their servers still have, and take timers again; the nodes
-    /// find them at their next look. Makes the key of the deployment itself anew, if it is lost. Loses nothing that is
-    /// there, and changes nothing if nothing is lost. The future needs no runtime around it.
+    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark, as after a
+    /// restart without its data. Afterwards the shards take timers again. They have the data that their servers still
+    /// have, or are empty. The nodes find the shards at their next poll. If the key of the deployment itself is lost,
+    /// makes the key anew. Changes nothing if nothing is lost, and never removes data. The future can be polled without
+    /// a runtime.
     ///
-    /// The lost data do not come back: restore a backup of the server before, if it has a backup.
+    /// The lost data do not come back. If the server has a backup, restore it before this call.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work, with
-    /// [`StoreErrorKind::Corrupt`] if its shards have marks of several deployments, and if no server answers.
+    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work. Fails
+    /// with [`StoreErrorKind::Corrupt`] if the shards have the marks of several deployments. Also fails if no server
+    /// answers.
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
@@ -103,17 +105,19 @@ impl RedisBuilder {
         Ok(mended)
     }
 
-    /// Makes the deployment again, empty, after its servers have lost all of it: with as many shards as are set, or 64.
-    /// Stores that have the lost deployment open go on with the new deployment within some seconds, if the numbers of
-    /// shards are the same. If another process has made the deployment already, by opening it, nothing is made, and the
-    /// stores go on with that deployment. The stored data are lost: restore the server's own backup instead, if it has
-    /// a backup. The future needs no runtime around it.
+    /// Makes the deployment again, empty, after its servers have lost all of it. The deployment gets the number of
+    /// shards that is set, or 64. Stores that have the lost deployment open go on with the new deployment within some
+    /// seconds, if the numbers of shards are equal. If another process has already made the deployment by opening it,
+    /// this makes nothing, and the stores go on with that deployment.
+    ///
+    /// The stored data are lost: restore the server's own backup instead, if it has a backup. The future can be polled
+    /// without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if only a part of a deployment of this name is there, which
-    /// [`mend`](Self::mend) brings back, or if the settings cannot work, and if a server does not answer, which may
-    /// have a part.
+    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name is there, which [`mend`](Self::mend)
+    /// brings back, or if the settings cannot work. Also fails if a server does not answer, since that server may have
+    /// a part.
     pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =

@@ -73,7 +73,7 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Takes some of the redirects that are due for a second read out of the waiting redirects.
+    /// Removes some redirects from the waiting redirects and returns them, because their second read is due.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;

@@ -8,23 +8,24 @@
 //!
 //! # Layout
 //! The *mark* of a put-back is the timer's id and the token of its claim, 32 bytes. A claim leases a timer once, so no
-//! two put-backs have the same mark. A mark is a member of the ids of ended timers ([`Part::Recent`]) of the put-back's
-//! shard, with the moment from which on it counts as forgotten. The *shard* of a put-back is that of the timer's key,
-//! or of its id without a key. It does not depend on the stored data. A timer can come back without its key, if the key
-//! is another timer's by now. It is stored in the same shard, with a redirect in the shard of its id.
+//! two put-backs have the same mark. A mark is a member of the set of ended timers' ids ([`Part::Recent`]) in the
+//! put-back's shard. Its score is the moment from which the mark counts as forgotten. The *shard* of a put-back is the
+//! shard of the timer's key, or of its id if it has no key. It does not depend on the stored data. A timer comes back
+//! without its key if another timer has taken the key. Even then it is stored in the same shard, with a redirect in the
+//! shard of its id.
 //!
 //! # States
-//! Of a put-back, in its shard:
+//! A put-back has these states in its shard:
 //!
 //! | state | the mark | a commit of the put-back |
 //! |---|---|---|
 //! | open | absent, and the time is before `until` | stores the timer and the mark: applied |
 //! | applied | present | changes nothing: `Repeated` |
-//! | over | any, and the time is `until` or later | changes nothing: `Repeated` while the mark is present, `Stale` then |
+//! | over | any, and the time is `until` or later | changes nothing: `Repeated` while the mark is present, `Stale` afterwards |
 //!
 //! `until` is [`AGAIN`] after the first attempt that may have had an effect. The process keeps that moment for each
-//! put-back until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays
-//! [`KEPT`] longer than that. No other transition exists: nothing removes a mark before its time.
+//! put-back until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays for
+//! [`KEPT`] after `until`. There are no other transitions: nothing removes a mark before its time.
 //!
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
@@ -39,10 +40,10 @@
 //! - *The answer is lost, and the put-back is sent again.* The second request finds the mark: `Repeated`, whether the
 //!   timer is still stored, leased, or claimed and ended by another process.
 //! - *The first request arrives late, after the second.* It finds the mark. Nobody reads its answer.
-//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. The second request has
-//!   the mark then.
-//! - *Both arrive at the same time.* One script is first.
-//! - *The key is another timer's when the first request arrives, and free when the second does, or the reverse.* The
+//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. In that case the second
+//!   request has written the mark.
+//! - *Both arrive at the same time.* One script runs first.
+//! - *Another timer has the key when the first request arrives, but not when the second arrives, or the reverse.* The
 //!   shard is the same, and so is the mark.
 //! - *Another process has created a timer of the same id.* The put-back finds it and answers `Repeated`, as it does
 //!   without a lost answer. A request that arrives late still has one effect at most.

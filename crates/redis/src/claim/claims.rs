@@ -47,7 +47,7 @@ impl Claims {
         self.doubts.clear();
     }
 
-    /// Claims due timers. With `shares`, each lane takes at most its share of the claim.
+    /// Claims due timers. With `shares`, the namespaces of each lane take at most their share of the claim.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,

@@ -62,7 +62,8 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// The first slices of each shard by the last answer. The next script must name the keys of these slices.
+    /// The first slices of each shard by the last answer. A slice has pending timers of one lane and period under a key
+    /// of its own, and the next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 

@@ -6,7 +6,7 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers to lease from a group of shards, in all and by lane.
+/// The number of timers to lease from a group of shards: in all, and for each lane (a group of namespaces).
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,

@@ -1,4 +1,4 @@
-//! Computes how many timers each lane may take in one claim.
+//! Computes how many timers each lane may take in one claim. A lane is one of 64 groups of namespaces.
 //!
 //! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, because the script finds slices by lane.
 //! So a claim passes over a lane that has its share without a look at each timer. Within a script, the script counts

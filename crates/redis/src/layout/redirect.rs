@@ -10,7 +10,7 @@ use tourbillon_durable::timer::TimerId;
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// Makes a redirect to the shard `home`, with a new mark.
+    /// Makes a redirect to the shard `home`, with a new random mark.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -34,7 +34,7 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that make this redirect void once the home shard has them among its remembered ids.
+    /// Returns the bytes that forbid commits under this redirect once the home shard has them among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

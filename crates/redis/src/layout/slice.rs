@@ -1,4 +1,4 @@
-//! A slice holds the pending timers of one lane that are due in one period.
+//! Slices: a slice holds the pending timers of one lane, a group of namespaces, that are due in one period.
 
 /// The length of a period, in milliseconds: two hours.
 pub(crate) const PERIOD: u64 = 7_200_000;
@@ -33,7 +33,7 @@ impl Slice {
     }
 }
 
-/// Returns the lane of a namespace.
+/// Returns the lane that the timers of a namespace are in.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }

@@ -204,8 +204,8 @@ impl Shared {
         found
     }
 
-    /// Replaces the map, and drops the keepers of servers that the map does not name. Returns whether the map has
-    /// changed.
+    /// Replaces the map, and gives up the connections to servers that the map does not name. Returns whether the map
+    /// has changed.
     fn take(&self, slots: Slots) -> bool {
         let slots = Arc::new(slots);
         let is_new = self.slots.send_if_modified(|known| {

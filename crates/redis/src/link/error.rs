@@ -113,8 +113,8 @@ impl LinkError {
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// Makes the error of a script that was not sent within the patience: no connection, or no server that could run
-    /// it.
+    /// Makes the error of a script that could not be sent within `patience`, for lack of a connection or of a server
+    /// that could run it.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }

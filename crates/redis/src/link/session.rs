@@ -217,8 +217,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. If a script has surely not run, sends it again until it runs, or until the patience ends. If a
-    /// script may have run, returns an error instead.
+    /// Runs a script. If a script has surely not run, sends it again until it runs or the settings' `patience` is over.
+    /// If a script may have run, returns an error instead.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);

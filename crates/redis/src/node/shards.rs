@@ -69,8 +69,9 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The look also asks when the first lease ends. A lost answer may have hidden that this node owns the shard, and
-    /// reaps leave sick shards out. In both cases nothing else tells when the leases of a dead node end.
+    /// The look also asks when the first lease ends. A claim whose answer was lost may have taken the shard, and reaps,
+    /// which end overdue leases, leave sick shards out. In both cases nothing else says when the leases of a dead node
+    /// end.
     pub(crate) wants_end: bool,
 }
 
@@ -300,8 +301,8 @@ impl Shards {
         self.claimed().filter_map(Known::due).min()
     }
 
-    /// Returns the due moment of the first timer that the next claim may take. Due timers of lanes that have used up
-    /// their share are not counted.
+    /// Returns the due moment of the first timer that the next claim may take. A claim passes over due timers of
+    /// namespaces that have used up their share.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }

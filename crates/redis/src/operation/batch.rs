@@ -129,7 +129,8 @@ impl Batches {
         Ok(outcomes)
     }
 
-    /// Returns whether an operation may run at the same time as a wave's operations. If so, adds its names to the wave.
+    /// Returns whether an operation may run at the same time as the operations of `wave`. If so, adds its names to
+    /// `wave`.
     fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
         let (kind, names) = match op {
             Op::Place(timer, _) => {

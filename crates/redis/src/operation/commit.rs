@@ -70,7 +70,7 @@ pub(crate) enum Doubt {
     Remembered(TimerId),
     /// In a cluster, another creation has written a redirect for this id.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id is over, or its redirect was made void.
+    /// In a cluster, the reservation of this id is over, or another client has forbidden commits under its redirect.
     Reserved(TimerId),
     /// The timer was put back already, or its time for that is over.
     PutBack(PutBackDoubt),

@@ -80,8 +80,8 @@ use tourbillon_durable::timer::TimerId;
 
 /// How long a reservation lasts: a commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// How long a mark stays void. This is an hour longer than a reservation lasts, since the clocks of two primaries may
-/// differ by an hour.
+/// How long a redirect's mark stays void, so that no commit can use the redirect. This is an hour longer than a
+/// reservation lasts, since the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
 /// The parts of an operation that touch shards other than the timer's home.
@@ -238,8 +238,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Makes a redirect void that seems to lead nowhere, and removes it. Returns `true`, without any change, if the timer
-/// is stored after all.
+/// Forbids commits under a redirect that seems to lead nowhere, and removes the redirect. If the timer is stored after
+/// all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// How often the check reads a shard again because its slices have changed.
+/// How often the check reads a shard again because timers have come or gone during a read.
 const TURNS: usize = 20;
 /// The check stops after this number of faults.
 const MOST_FAULTS: usize = 1_000;

@@ -10,9 +10,9 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices that one script lists, or whose timers it counts.
+/// The greatest number of slices, each with the pending timers of a lane and period, that one script lists or counts.
 const SLICES_AT_ONCE: usize = 5_000;
-/// The greatest number of slices, in all shards together, that the horizon counts.
+/// The greatest number of slices, in all shards together, that the horizon takes into account.
 const MOST_SLICES: usize = 50_000;
 
 /// Counts how many timers are due in each span of the future. If there are too many slices, late spans are inexact.
@@ -59,7 +59,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the timers of each slice in each span between two of the `ends`, before the first end and after the last end.
+/// Counts the pending timers of each slice by span. `ends` are the ends of the spans, and a last span follows them.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -18,7 +18,7 @@ const SCRIPTS_AT_ONCE: usize = 4;
 /// The length of the moment at the beginning of a place, in bytes. A place is an entry's position in the order.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices that a shard can have in a period.
+/// Returns the greatest number of slices that a shard can have in a period: each lane has at most one.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }

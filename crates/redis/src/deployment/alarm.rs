@@ -37,8 +37,8 @@ struct ClaimUnderWay {
     committed: UtcMillis,
 }
 
-/// A claim that is at the server. The claim counts as ended when this is dropped, even if the caller has dropped the
-/// claim's future.
+/// A claim that is at the server. The claim ends when this is dropped, so it also ends if the caller drops the claim's
+/// future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,

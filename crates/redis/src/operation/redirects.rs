@@ -161,7 +161,7 @@ pub(super) async fn reserve_all(
 }
 
 /// Reserves an id: writes a redirect which says that the timer will be in the shard `home`. If the id is taken, returns
-/// why it is refused.
+/// why the reservation is refused.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,

@@ -168,8 +168,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns how many timers a read of the whole namespace would read, by the counts. Returns 0 if none is in the
-    /// phase of the filter.
+    /// Returns how many timers a read of the whole namespace would read. The number comes from the stored counts.
+    /// Returns 0 if no timer is in the phase of the filter.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
-    /// The end of each word.
+    /// The position in `bytes` at which each word ends.
     ends: Vec<usize>,
 }
 

@@ -44,7 +44,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// How long the sweep waits before it reads a redirect that leads nowhere for the second time.
+/// The pause between the first and the second read of a redirect that leads nowhere.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 /// A step reads no further hash after this number of redirects.
 const PAGE: u64 = 500;

@@ -1,4 +1,4 @@
-//! Claims of due timers.
+//! Claims of due timers in the shards of this node.
 
 use super::doubts::Doubts;
 use super::leases::Leases;
@@ -17,14 +17,14 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// The most timers that a script leases, so that no script takes long.
+/// The greatest number of timers that a script leases, so that no script takes long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of timers that a look at one of several groups names, if they are due.
+/// The least number of due timers that each group of a cluster is asked to name, before a claim leases any.
 const LEAST_NAMES: u32 = 8;
-/// The number of scripts without a timer after which a claim ends, although a timer is due.
+/// A claim ends after this number of scripts in a row that leased nothing, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
-/// Claims timers that are due, in the shards of this node.
+/// Leases due timers in the shards of this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
@@ -41,13 +41,13 @@ impl Claims {
         Self { deployment, node, looks, leases, doubts: Doubts::default() }
     }
 
-    /// Forgets all knowledge of a deployment that no longer exists.
+    /// Forgets everything about a deployment that no longer exists.
     pub(crate) fn clear(&self) {
         self.looks.clear();
         self.doubts.clear();
     }
 
-    /// Claims due timers, in turn if shares are given.
+    /// Claims due timers. With `shares`, the namespaces of each lane take at most their share of the claim.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -59,7 +59,7 @@ impl Claims {
         let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
         let result = self.take_due(claimant, claim, limit, turns).await;
         claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
-        // Without turns it equals the first due moment, which the answer has already.
+        // Without shares, this moment equals the first due moment, which the answer has already.
         let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
         result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
     }
@@ -82,9 +82,9 @@ impl Claims {
         };
         let result = witnesses.collect(taking).await;
         result.map_err(|error| {
-            // The caller asks all shards for the leases of this claim.
+            // The caller will ask all shards for the leases of this claim.
             self.doubts.forget(token);
-            // An error of a later script says nothing about the scripts before it, whose timers are leased.
+            // An error of a later script says nothing about the earlier scripts, whose timers are leased.
             match has_leased {
                 true if error.kind() != StoreErrorKind::Closed => {
                     StoreError::caused_by(StoreErrorKind::Unknown, error)
@@ -154,8 +154,8 @@ impl Claims {
                 claimed.next_claim = state.shards.next_claim();
             }
             let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
-            // A script whose keys lack a slice may lease nothing, and answers the slices to name. After some turns
-            // without progress, the rest is left to the next claim.
+            // A script whose keys lack a slice may lease nothing, but answers the slices that the next script must
+            // name. After some scripts without a timer, the rest is left to the next claim.
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
@@ -163,7 +163,8 @@ impl Claims {
             }
         }
         if turns.is_some_and(|turns| turns.leaves()) {
-            // The first due timer may be of a lane that has had its share of this claim, and may have more at the next.
+            // The first due timer may be in a lane that has used up its share of this claim. The next claim may take
+            // that timer.
             let due = claimed.next_due.filter(|due| *due <= claimed.now);
             claimed.next_claim = claimed.next_claim.into_iter().chain(due).min();
         }
@@ -171,8 +172,8 @@ impl Claims {
         Ok((found, claimed))
     }
 
-    /// Adds leased timers to the answer of a claim. A timer that is delivered at most once is forgotten first, and
-    /// delivered only if that is as safe as the policy of the connection asks.
+    /// Adds leased timers to the answer of a claim. A timer that is delivered at most once is first removed from the
+    /// server. It is delivered only if its removal is as safe as the policy of the connection asks.
     async fn hand_out(
         &self,
         mut found: Vec<Found>,
@@ -185,14 +186,14 @@ impl Claims {
         let is_confirmed = !found.iter().any(|leased| is_once(&leased.timer))
             || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
         if !is_confirmed {
-            // Their leases end by themselves.
+            // The leases of these timers end by themselves.
             found.retain(|leased| !is_once(&leased.timer));
         }
-        // After the last script: the occurrences that follow are left to the next claim.
+        // This happens after the last script, so occurrences that follow are left to the next claim.
         let mut failed = None;
         for leased in found {
             if failed.is_some() && is_once(&leased.timer) {
-                // Its lease ends by itself.
+                // The lease of this timer ends by itself.
                 continue;
             }
             if let Err(error) = self.leases.take(leased, token, &mut claimed).await {
@@ -202,8 +203,8 @@ impl Claims {
         if claimed.leased.iter().any(|leased| is_once(&leased.timer))
             && let Err(error) = witnesses.confirm().await
         {
-            // This server has forgotten them. A server that takes over may still have them and deliver them, so they
-            // are not delivered here.
+            // This server has forgotten these timers. A server that takes over may still have them and deliver them, so
+            // they are not delivered here.
             claimed.leased.retain(|leased| !is_once(&leased.timer));
             failed = Some(error);
         }
@@ -212,7 +213,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// The shards that a claim looks at. Shards in doubt are among them: the claim asks for the leases there.
+    /// Returns the shards that a claim asks for timers. Shards where an earlier claim's answer was lost are included,
+    /// so that this claim can ask for those leases.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -223,8 +225,8 @@ impl Claims {
         shards
     }
 
-    /// Looks at the groups of a cluster: first at the due timers, and then leases from each group its portion of the
-    /// longest due.
+    /// Asks all groups of a cluster which timers are due, and then leases from each group its portion of the longest
+    /// due.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -244,8 +246,8 @@ impl Claims {
         }
         let looked = looked.any()?.answers;
         self.resolve_doubts(&looked, recovered).await;
-        // Only now is it known which groups have the longest due. A script that leased at the first look would take
-        // timers that are due later than those of another group.
+        // Only now is it known which groups have the longest due timers. If the first scripts leased, a group could
+        // lease timers that are due later than those of another group.
         let portions = portions(looked, wish);
         if portions.is_empty() {
             return Ok(Vec::new());
@@ -277,7 +279,8 @@ impl Claims {
         Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
     }
 
-    /// Asks shards that answer again for the leases of claims whose answers were lost.
+    /// Asks shards that answer again for the leases of claims whose answers were lost. Adds the timers found to
+    /// `recovered`.
     async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
         let calls = self
@@ -294,7 +297,8 @@ impl Claims {
         }
     }
 
-    /// Looks at some shards of one group without a claim, for the thread. Wakes the subscribers if a claim is wanted.
+    /// Asks a server for the state of some shards of one group, without leasing. Wakes the subscribers if they must
+    /// claim. The thread of the node calls this.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -310,7 +314,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The next claim of the runtime returns the error, or the answers of other servers.
+            // The next claim of the runtime returns this error, or the timers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),
@@ -318,13 +322,14 @@ impl Claims {
         }
     }
 
-    /// The timers that a claim has leased, if its answer was lost.
+    /// Returns the timers that a claim has leased, for a caller that lost the claim's answer. If a group does not
+    /// answer, a later claim asks it.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|group| (group.clone(), self.leases.recover_in(token, group)));
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await.any()?;
-        // The groups that failed are asked by a later claim.
+        // A later claim asks the groups that failed.
         self.doubts.add(token, gathered.failed.into_iter().flat_map(|(group, _)| group));
         let mut leased: Vec<_> = gathered.answers.into_iter().flat_map(|(_, leased)| leased).collect();
         leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));

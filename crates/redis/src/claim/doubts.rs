@@ -1,10 +1,10 @@
-//! Claims whose answers were lost: their leases are asked for once the servers answer again.
+//! Remembers claims whose answers were lost. A later claim asks for their leases once the servers answer again.
 
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// Claims and shards that are kept, at most. The leases of older claims have ended.
+/// The greatest number of pairs of a claim and a shard that are kept. The leases of older claims have ended.
 const MOST: usize = 4_096;
 
 /// A claim that may have leased in a shard, although its answer was lost.
@@ -23,7 +23,7 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds that a claim may have leased in these shards.
+    /// Notes that the claim with this token may have leased timers in these shards.
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
         all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
@@ -31,22 +31,22 @@ impl Doubts {
         all.drain(..too_many);
     }
 
-    /// The shards in which a claim may have leased.
+    /// Returns the shards in which a claim with a lost answer may have leased.
     pub(super) fn shards(&self) -> Vec<Shard> {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Takes the doubts about shards that answer.
+    /// Removes and returns the entries of all shards for which `answers` is true.
     pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets a claim whose caller asks all shards for its leases.
+    /// Forgets a claim whose caller asks all shards for the claim's leases itself.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }
 
-    /// Forgets all doubts, which were those of another deployment.
+    /// Forgets all entries, because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.all().clear();
     }

@@ -1,4 +1,4 @@
-//! Leases: the timers that claims have leased, their renewal, and the end of leases that were not renewed.
+//! Reads and renews the leases of this process's claims, and ends leases that nobody has renewed.
 
 use crate::deployment::{Deployment, millis};
 use crate::layout::{Found, Layout, Part, Shard, id_bytes, id_of, mark_of, token_bytes};
@@ -19,29 +19,29 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The bytes of a token. In the field of a lease, a mark follows the token.
+/// The length of a token in bytes. In the hash of tokens, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The most ended leases that a script answers, rounded up to the same number for each shard.
+/// The greatest number of ended leases that a script answers, rounded up to the same number for each shard.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of leases of a shard in one answer.
+/// The greatest number of leases that one answer lists for a shard.
 const MOST_EXPIRED: usize = 100_000;
-/// The most leases that are ended at the same time.
+/// The greatest number of leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The pause before a second look at leases whose server did not answer.
+/// The pause before a server that did not answer is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// Leases that have ended, of some shards.
+/// The ended leases in the answers of some shards.
 #[derive(Default)]
 struct Expired {
-    /// With the moments of their ends.
+    /// The timers, each with the moment at which its lease ended.
     found: Vec<(u64, Found)>,
-    /// Shards that may have more, with the end of the last lease that was answered.
+    /// The shards that may have more ended leases, each with the end of the last lease in its answer.
     cut: Vec<(Shard, u64)>,
-    /// The end of the first lease that has not ended, or a moment before long if a group did not answer.
+    /// When to ask again: when the first running lease ends, or sooner if a group did not answer.
     next: Option<u64>,
 }
 
-/// The leases of this process's claims, and the ended leases of its shards.
+/// Renews and ends leases in the shards of this process.
 pub(crate) struct Leases {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -56,7 +56,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// A timer that a claim has leased. `None` if its record cannot be read: then it is in quarantine.
+    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves it to the quarantine
+    /// and returns `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -71,12 +72,12 @@ impl Leases {
         Ok(found)
     }
 
-    /// Puts a record into quarantine that cannot be read, if its timer is leased under this token.
+    /// Moves an unreadable record to the quarantine, if its timer is still leased under this token.
     async fn quarantine(&self, shard: Shard, member: Vec<u8>, token: Vec<u8>) -> Result<(), StoreError> {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Quarantined];
         let mut keys = self.deployment.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        // In a cluster the redirect is in another shard. It stays, and leads nowhere.
+        // In a cluster the redirect may be in another shard. Then it stays, and leads nowhere.
         let own = self.deployment.layout.shard_of_id(id);
         let redirected = if self.deployment.topology.shares_script(own, shard) { own } else { shard };
         keys.push(self.deployment.layout.key(redirected, Layout::redirects_of(id)));
@@ -86,7 +87,8 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a timer to a claim's answer. A timer that is delivered at most once is forgotten before.
+    /// Adds a leased timer to a claim's answer. A timer that is delivered at most once is removed from the server
+    /// before.
     pub(super) async fn take(
         &self,
         found: Found,
@@ -106,7 +108,7 @@ impl Leases {
             let due = after.filter(|timer| timer.state == State::Pending).map(|timer| timer.due).min();
             Ok(((outcome, due), changes))
         };
-        // If this fails, the timer stays leased and is not delivered. It comes back when the lease ends.
+        // If this fails, the timer stays leased and is not delivered. It is pending again when the lease ends.
         let (outcome, due) =
             self.transactions.transact(Start::Read(Box::new(found)), end).await.map_err(|error| {
                 let message = format!("a timer that is delivered at most once was not forgotten: {error}");
@@ -125,7 +127,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The timers that a claim has leased in some shards of one group.
+    /// Returns the timers that are leased under a token in some shards of one group.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -139,9 +141,10 @@ impl Leases {
         while !values.is_empty() {
             let shard = values.index()?.and_then(|place| shards.get(place)).copied();
             let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
-            // A record that cannot be read is put into quarantine when its lease is over.
+            // An unreadable record is moved to the quarantine when its lease is over.
             let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
-            // A timer that is delivered at most once comes back when its lease is over, not by a second answer.
+            // A timer that is delivered at most once becomes pending when its lease is over. A second answer must not
+            // deliver it.
             if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
                 self.held.keep(&found);
                 leased.push(Leased { timer: found.timer, token });
@@ -183,7 +186,7 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at some places, in one shard. Returns the places of those that are lost.
+    /// Renews the leases at some places of `leases`, all in one shard. Returns the places of the leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -206,8 +209,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose end has come, the earliest first in each shard. For any number of shards, a script answers at
-    /// most as many leases as the limit, and one more for each shard. A shard that has more is asked again.
+    /// Ends leases whose time is over, the earliest first in each shard. A script answers at most `limit` leases, and
+    /// one more for each shard. A shard that has more is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -216,21 +219,22 @@ impl Leases {
         let (mut reaped, mut left, mut next) = (Reaped::default(), limit as usize, None);
         let mut least = 1;
         loop {
-            // Each shard answers its part, so that the script stays short for any number of shards.
+            // Each shard answers an equal part, so that the script stays short for any number of shards.
             let each = left.min(AT_ONCE).div_ceil(shards.len().max(1)).max(least);
             let Expired { mut found, cut, next: first_left } = self.expired(shards, each).await?;
             next = next.into_iter().chain(first_left).min();
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // Leases without timers are not ended and stay at the front. A longer answer shows the leases behind them.
+            // Leases without timers are not ended, so they stay at the front. A longer answer shows the leases behind
+            // them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {
                 let some = found.drain(..found.len().min(REAPED_AT_ONCE));
                 let calls = some.map(async |(_, found)| {
                     let id = found.id();
-                    // A commit and not a part of the script: a retry or the next occurrence follows from the policy,
+                    // A commit does this, and not a script: a retry or the next occurrence follows from the policy,
                     // which Lua does not read.
                     let reaped = self
                         .transactions
@@ -257,7 +261,7 @@ impl Leases {
         }
     }
 
-    /// At most `each` leases of each shard whose end has come. Records that cannot be read are put into quarantine.
+    /// Returns at most `each` ended leases of each shard. Moves unreadable records to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);
@@ -282,7 +286,7 @@ impl Leases {
                     }
                     (count, last) = (count + 1, until);
                     let (member, mark) = (values.filled()?, values.filled()?);
-                    // A lease without a timer is a fault, which the check names. It must not stop the others.
+                    // A lease without a timer is a fault that the check reports. It must not stop the other leases.
                     let (Some(member), Some(mark)) = (member, mark) else { continue };
                     match Found::read(shard, member.clone(), Some(mark.clone()), until) {
                         Some(found) => expired.found.push((until, found)),

@@ -1,4 +1,4 @@
-//! Looks at shards: the script that leases due timers, and the state that its answers leave here.
+//! Looks at shards: runs the script that names or leases due timers, and keeps the state that its answer tells.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -12,43 +12,43 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// How often a look is sent again because its connection was replaced.
+/// How often a look is sent again after its connection was replaced.
 const RENEWALS: u32 = 3;
 
-/// A look at some shards: the timers to lease, or to name.
+/// Limits for one look at some shards: which timers the script may lease, or only name.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
-    /// The length of a lease.
+    /// The length of the leases that the script makes.
     pub(super) lease: Duration,
-    /// The greatest number of timers to lease.
+    /// The script leases at most this number of timers.
     pub(super) timers: u32,
-    /// The number of payload bytes from which on no further timer is leased.
+    /// The script leases no further timer once this number of payload bytes is leased.
     pub(super) bytes: u64,
-    /// The number of payload bytes that are leased already.
+    /// The number of payload bytes that earlier scripts of the same claim have leased.
     pub(super) taken: u64,
-    /// The greatest number of timers to name, if none is leased.
+    /// If the script leases nothing, it names at most this number of due timers.
     pub(super) names: u32,
     pub(super) per_lane: PerLane<'w>,
 }
 
-/// The answer to a look at some shards.
+/// The answer of a server to a look at some shards.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) now: UtcMillis,
     /// The records of the leased timers, with their shards.
     pub(super) records: Vec<(Shard, Vec<u8>)>,
-    /// Timers that are due, in order.
+    /// The due timers that the script only named, in order.
     pub(super) named: Vec<Named>,
-    /// More are due than are named.
+    /// More timers are due than `named` has.
     pub(super) is_cut: bool,
-    /// The due moment of the first timer of these shards.
+    /// The due moment of the first pending timer of these shards.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that may be leased next.
+    /// The due moment of the first timer that the next claim may lease.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
-/// A timer that a look has named and not leased.
+/// A due timer that a script has named but not leased.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Named {
     pub(super) due: u64,
@@ -58,11 +58,12 @@ pub(super) struct Named {
     pub(super) lane: u64,
 }
 
-/// Looks at shards.
+/// Sends looks to the servers, and stores their answers.
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// The first slices of each shard, as the last answer had them. The script needs their keys.
+    /// The first slices of each shard by the last answer. A slice has pending timers of one lane and period under a key
+    /// of its own, and the next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -72,17 +73,17 @@ impl Looks {
         Self { deployment, node, slices }
     }
 
-    /// Forgets the slices, which were those of another deployment.
+    /// Forgets the slices, because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Looks at some shards of one group, and leases or names timers.
+    /// Runs the script of a claim in some shards of one group. It leases or names due timers, as `wish` says.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
         for _ in 0..RENEWALS {
-            // The connection is new. `enter` gives a sign of life, which finds out whether the server has older data.
+            // The connection is new. `enter` sends a sign of life, which finds out whether the server has older data.
             match answer {
                 Err(error) if is_renewed(&error) => {
                     answer = match self.node.enter().await {
@@ -96,7 +97,7 @@ impl Looks {
         match answer {
             Ok((looked, is_member)) => {
                 if !is_member {
-                    // The node left while the look was on its way.
+                    // The node left while the look was under way.
                     self.node.release_shards(shards).await;
                 }
                 Ok(looked)
@@ -128,7 +129,7 @@ impl Looks {
         arguments.push(decimal(u64::from(look.wants_end)));
         arguments.extend(per_lane.arguments());
         arguments.extend(slices);
-        // The server of a new connection may have older data, and a claim must not lease by them. A look that leases
+        // The server of a new connection may have older data, and a claim must not lease from them. A look that leases
         // nothing may run on any connection.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
@@ -178,8 +179,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// The keys of a claim in some shards, and the arguments that name the slices among them: the first slices, as the
-    /// last answer had them.
+    /// Returns the keys that the script names for some shards, and the arguments that say which keys are slices. These
+    /// are the first slices of each shard by the last answer.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Claims: the timers that this process leases, and the ends of their leases.
+//! Claims: leases timers for this process, and ends the leases.
 
 mod claims;
 mod doubts;

@@ -1,18 +1,17 @@
-//! Claims of parked timers, for a process that has found a receiver for them, for example in a long poll of their
-//! queue.
+//! Claims of parked timers. A process makes them when it has found a receiver, for example in a long poll of a queue.
 //!
 //! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
-//! some processes have. So any node may lease it, in any shard: the token of the lease decides, as everywhere, and not
-//! the owner. The claim has two steps:
+//! some processes have. So any node may lease it, in any shard. The token of the lease decides who delivers, not the
+//! ownership. The claim has two steps:
 //!
 //! | step | script | effect |
 //! |---|---|---|
 //! | look | `members` | reads the first entries of the reason in each shard; they are in the order of the due moments |
 //! | lease | `take_parked` | leases the chosen entries that are still there, and removes them from the parked timers |
 //!
-//! The chosen entries are the longest due of all shards: the wanted number, and others up to the limit if as many are
-//! left. So a large request of one node leaves something for the others, and costs a part of many small requests, since
-//! a script has some commands for each shard that it touches.
+//! The chosen entries are the longest due of all shards. At least the wanted number is taken. Up to the limit more are
+//! taken if the same number is left for other nodes. A large claim is cheaper than several small claims, since a script
+//! has some commands for each shard that it touches.
 //!
 //! # A parked timer
 //!
@@ -44,12 +43,12 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// Looks of a claim at which other nodes were quicker with all chosen timers.
+/// How often a claim looks again because other nodes were quicker with all chosen timers.
 const TURNS: usize = 4;
-/// The most timers that a claim leases.
+/// The greatest number of timers that a claim of parked timers leases.
 const AT_ONCE: u32 = 512;
 
-/// Claims timers that are parked, in all shards.
+/// Leases timers that are parked for a reason, in all shards.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -64,7 +63,7 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases timers that are parked for a reason and due, the longest due first.
+    /// Leases due timers that are parked for this reason, the longest due first.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -103,7 +102,7 @@ impl ParkedClaims {
                 break;
             }
             let mut entries = self.parked(&beginning, most).await?;
-            // Takes more than was wanted only if as many are left for other nodes.
+            // Takes more than was wanted only if at least the same number is left for other nodes.
             let chosen = entries.len().min(wanted.max(most.min(entries.len() / 2)));
             entries.truncate(chosen);
             if entries.is_empty() {
@@ -138,7 +137,8 @@ impl ParkedClaims {
         Ok(claimed)
     }
 
-    /// The first entries of a reason whose due moments have come, of all shards that answer, in order.
+    /// Returns, in order, the first entries of a reason whose due moments have come. Shards that do not answer are left
+    /// out.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -150,7 +150,7 @@ impl ParkedClaims {
         let mut all: Vec<IndexEntry> = Vec::new();
         let mut cut: Option<IndexEntry> = None;
         for (_, Stretch { entries, is_end }) in gathered.answers {
-            // Behind the last entry of a list that was cut there may be others.
+            // If a list was cut, other entries may follow its last entry.
             let last = entries.last().filter(|_| !is_end).cloned();
             cut = cut.into_iter().chain(last).min();
             all.extend(entries);
@@ -168,8 +168,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases those of the entries that are still there. Returns their shards, their records, and the time by which
-    /// they were leased.
+    /// Leases the entries that are still stored. Returns the shard and the record of each leased timer, and the
+    /// server's time of the lease.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],
@@ -188,7 +188,8 @@ impl ParkedClaims {
             .map(|group| {
                 let parts =
                     [Part::Parked, Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Stopped];
-                // Any key with the deployment's id. In a cluster the key of the deployment may be on another server.
+                // The script compares the deployment's id at this key. In a cluster the key of the deployment may be on
+                // another server.
                 let first = match (self.deployment.topology, group.first()) {
                     (Topology::Cluster, Some(shard)) => self.deployment.layout.key(*shard, Part::Meta),
                     _ => self.deployment.key.clone(),
@@ -209,7 +210,7 @@ impl ParkedClaims {
             });
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &gathered.failed {
-            // A claim asks for the leases there once the server answers.
+            // A later claim asks for the leases there once the server answers.
             let may_have_run = error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown);
             if self.deployment.topology.fails_in_parts() && may_have_run {
                 self.claims.doubts.add(token, group.iter().copied());

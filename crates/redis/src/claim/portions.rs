@@ -1,4 +1,4 @@
-//! Which group leases how many of the timers that several groups have named.
+//! Divides the timers of a claim between the groups of a cluster.
 
 use super::look::{Looked, Named, Wish};
 use super::shares::PerLane;
@@ -6,16 +6,16 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The timers to lease from a group of shards.
+/// The number of timers to lease from a group of shards: in all, and for each lane (a group of namespaces).
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// How many timers to lease from each group, so that all of them are the longest due that lanes may take. A group that
-/// has not named all of its timers may have the next timer behind its last named timer: no later timers are leased in
-/// that case.
+/// Computes how many timers to lease from each group, so that these are the longest due timers that the lanes may take.
+/// A group that has named only a part of its due timers may have another timer right behind the last named timer. So no
+/// group leases timers that are due later than that last timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {
@@ -40,8 +40,9 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        // Each group has counted only its own timers, so the share of a lane is counted again. Once a timer is passed
-        // over, so are the later timers of its lane in the same group: the script leases them in order.
+        // Each group has counted only its own timers, so the share of a lane is counted again. The script leases a
+        // lane's timers in order. So once a timer is passed over, the later timers of its lane in the same group are
+        // passed over, too.
         let lateness = now - UtcMillis::from_millis(due);
         if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
             (timers, taken) = (timers + 1, taken + length);

@@ -1,8 +1,8 @@
-//! The timers that each lane may take in a claim in turn.
+//! Computes how many timers each lane may take in one claim. A lane is one of 64 groups of namespaces.
 //!
-//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, which the directory of slices knows: a
-//! claim passes over a lane that has its share with one look. The script counts the timers that it leases; between the
-//! scripts of one claim, [`Turns`] counts them.
+//! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, because the script finds slices by lane.
+//! So a claim passes over a lane that has its share without a look at each timer. Within a script, the script counts
+//! the leased timers. Between the scripts of one claim, [`Turns`] counts them.
 
 use crate::deployment::millis;
 use crate::layout::{LANES, lane_of};
@@ -13,22 +13,22 @@ use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// The free places of the runtime.
+    /// The number of further deliveries for which the runtime has room.
     free: usize,
-    /// The timers that the claim may still take. They are no more than the free places.
+    /// The number of timers that the claim may still take. It is at most `free`.
     left: usize,
-    /// The time after which a timer is late, and the number of late timers for each lane that is not among `lanes`.
+    /// How late a timer must be to count as late, and how many late timers a lane may take that is not in `lanes`.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
-    /// Deliveries under way.
+    /// The number of deliveries of this lane that are under way.
     has: usize,
-    /// The timers that the claim has taken.
+    /// The number of timers of this lane that the claim has taken.
     taken: usize,
-    /// The late timers that it may take.
+    /// The number of late timers that this lane may still take.
     late: usize,
 }
 
@@ -58,7 +58,7 @@ impl Turns {
         self.late.is_some_and(|(after, _)| lateness > after)
     }
 
-    /// Takes a timer of a lane, if the lane may take a timer of this lateness.
+    /// Counts a timer with this lateness, if its lane may take the timer. Returns whether it may.
     pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
         let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
         let known = *self.lane(lane);
@@ -70,7 +70,7 @@ impl Turns {
         may_take
     }
 
-    /// Counts a timer of a namespace that was leased.
+    /// Counts a timer of this namespace that a script has leased.
     pub(crate) fn count(&mut self, namespace: &str, lateness: Duration) {
         self.count_in(lane_of(namespace), self.is_late(lateness));
     }
@@ -84,15 +84,16 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Whether a lane has had its share of the claim, and the next claim may take more of it.
+    /// Returns whether a lane has used up its share of this claim while the next claim may take more from that lane.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// The deliveries under way of a lane, as an argument of the script. The script knows the share of the room,
-    /// `3 * left > has`, and no share of the claim. Both rules become one: `left` is that of the claim, and a lane that
-    /// has many deliveries under way has fewer here, by the room that the claim leaves. A timer that the script takes
+    /// Returns the number of a lane's deliveries under way, as an argument of the script. The script applies a single
+    /// rule, `3 * left > has`, with the `left` of the claim. It does not know the limit that the runtime's free places
+    /// set for each lane. So this number is smaller than the true number by [`SHARE`] for each place that the claim
+    /// leaves free. Then the script's rule permits the same timers as both rules. Each timer that the script takes
     /// changes both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
@@ -100,19 +101,20 @@ impl Turns {
     }
 }
 
-/// The timers that the script of a claim may take from each lane.
+/// Limits how many timers the script of a claim may take from each lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Its share.
+    /// Each lane may take its share, as [`Turns`] computes it.
     InTurn(&'t Turns),
-    /// These numbers of timers, and of other lanes none: the groups of a cluster have a share together.
+    /// Each lane may take this number of timers, and other lanes none. The groups of a cluster divide one share this
+    /// way.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// The arguments of the script: the lanes of the layout, the free places, the limits of late timers and of timers,
-    /// and the limits of single lanes.
+    /// Encodes the limits as arguments of the script: the number of lanes, the free places, the limits of late timers
+    /// and of all timers for each lane, and the limits of single lanes.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(turns_of(&Shares::new(1, Arc::default())).late, None);
     }
 
-    /// Takes timers as the script does, by its arguments.
+    /// Takes timers by the script's rule, with the same arguments that the script gets.
     fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
         let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
         let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();

@@ -1,17 +1,18 @@
-//! Wakes the runtime of this process for timers that it does not know of yet.
+//! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
 //!
-//! A claim's answer has the due moment of the first timer that is left. A commit that makes a timer due earlier wakes
-//! the subscribers, and so does any event after which that moment may be wrong. A commit that comes while a claim is at
-//! the server may be missing in its answer. So it is compared with the answer when the claim ends.
+//! The answer of a claim has the due moment of the first timer that is left. A commit that makes a timer due earlier
+//! wakes the subscribers, and so does any event after which that moment may be wrong. If a commit comes while a claim
+//! is at the server, the answer of the claim may not include it. So its due moment is compared with the answer when the
+//! claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called for parked timers: with the reason for which they are parked, or with none if some may
-/// have been missed.
+/// A function that is called when timers were parked. Its argument is the reason, or `None` if messages may have been
+/// missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// The subscribers, and the due moment of the first pending timer, as far as this process knows.
+/// Keeps the subscribers, and the due moment of the first pending timer, as far as this process knows it.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -21,25 +22,27 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// As the last claim's answer had it, of the timers that the claim might have taken. `None` before the first claim.
+    /// The first due moment by the last claim's answer. It counts timers that the claim could have taken. `None` before
+    /// the first claim.
     known: Option<UtcMillis>,
     /// The claims that are at the server.
     claims: Vec<ClaimUnderWay>,
-    /// The number of the last claim.
+    /// The number of the claim that began last.
     last: u64,
 }
 
 struct ClaimUnderWay {
     number: u64,
-    /// The first due moment that was committed since the claim was sent. Its answer may not know of it.
+    /// The first due moment that was committed since the claim was sent. The claim's answer may not include it.
     committed: UtcMillis,
 }
 
-/// A claim that is at the server. It ends when it is dropped, since a caller may drop the future of its claim.
+/// A claim that is at the server. The claim ends when this is dropped, so it also ends if the caller drops the claim's
+/// future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The first due moment of the answer, if there is an answer.
+    /// The first due moment in the claim's answer. The outer `None` means that there is no answer.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -54,14 +57,14 @@ impl Alarm {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Wakes the subscribers.
+    /// Wakes all subscribers.
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
         }
     }
 
-    /// Wakes the subscribers if no claim's answer knows of a timer that is due as early.
+    /// Wakes the subscribers for a timer that is due earlier than the first timer that the last claim's answer named.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -77,14 +80,14 @@ impl Alarm {
         self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Tells the subscribers that timers were parked.
+    /// Calls the subscribers to parked timers, with the reason for which timers were parked.
     pub(crate) fn tell_parked(&self, reason: Option<&str>) {
         for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);
         }
     }
 
-    /// Notes that a claim is at the server.
+    /// Records that a claim is sent to the server.
     pub(crate) fn begin_claim(&self) -> Claiming<'_> {
         let mut first = self.first_due();
         first.last += 1;
@@ -93,8 +96,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Notes the end of a claim. Wakes the subscribers if a timer that was committed since is due earlier than its
-    /// answer says. Wakes them as well if the claim has no answer.
+    /// Ends a claim. Wakes the subscribers if a timer that was committed during the claim is due earlier than the
+    /// claim's answer says, or if the claim has no answer.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -114,7 +117,7 @@ impl Alarm {
         }
     }
 
-    /// Forgets the first due moment, which was that of another deployment.
+    /// Forgets the first due moment, because it belongs to another deployment.
     pub(crate) fn clear(&self) {
         self.first_due().known = None;
     }

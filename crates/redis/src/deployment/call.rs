@@ -1,4 +1,4 @@
-//! One call of a script.
+//! Runs one script on the servers, and reads the server's time from its answer.
 
 use super::promise;
 use super::time::{Time, moment};
@@ -8,22 +8,21 @@ use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Wo
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 
-/// The answer of a script: the time by which it decided, and the rest.
+/// The answer of a script: the time by which the script decided, and its other values.
 pub(crate) struct Answered {
     pub(crate) now: UtcMillis,
     pub(crate) rest: Values,
 }
 
-/// A script with its keys.
+/// A script and its keys.
 pub(crate) struct Call<W> {
     pub(crate) script: W,
     pub(crate) keys: Vec<Vec<u8>>,
-    /// The attempt to connect whose connection must be in use, if it matters. On another connection the script is not
-    /// sent.
+    /// If set, the script is sent only on the connection that this attempt to connect has made.
     pub(crate) attempt: Option<u64>,
 }
 
-/// Runs a script. Returns its answer, and whether the server's clock has been set.
+/// Runs a script on any connection. Returns its answer, and whether the server's clock was found to have been set.
 pub(crate) async fn run(
     link: &dyn Link,
     time: &Time,
@@ -34,7 +33,7 @@ pub(crate) async fn run(
     send(link, time, Call { script, keys, attempt: None }, arguments).await
 }
 
-/// Runs a script. Returns its answer, and whether the server's clock has been set.
+/// Runs a script, if wanted only on a certain connection. Returns its answer, and whether the server's clock was set.
 pub(super) async fn send(
     link: &dyn Link,
     time: &Time,
@@ -42,7 +41,7 @@ pub(super) async fn send(
     arguments: impl Arguments,
 ) -> Result<(Answered, bool), StoreError> {
     let Call { script, mut keys, attempt } = call;
-    // While the slot of the keys moves to another server, the script is refused as a whole.
+    // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
     keys.extend(keys.first().map(|key| Layout::absent(key)));
     let script = match time {
         Time::Server(_) => script(&BY_SERVER),

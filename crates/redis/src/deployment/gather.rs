@@ -1,4 +1,4 @@
-//! The same call for several groups of shards, of which some may not answer.
+//! Makes the same call for several groups of shards, some of which may not answer.
 
 use super::handle::Deployment;
 use core::pin::pin;
@@ -7,18 +7,20 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time for which the groups that have answered wait for the others.
+/// How long the answers of the first groups are held until the other groups have answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The answers and the failures of the calls.
+/// The answers and the failures of calls to several groups.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups that failed, with their errors. A group that is late has no error: its call is given up here, and may
-    /// have its effect.
+    /// The groups that failed, with their errors. A group that was too late has no error. Its call may still have its
+    /// effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
 impl<G, T> Gathered<G, T> {
+    /// Returns these answers if any group has answered, so that failures of some groups are tolerated.
+    ///
     /// # Errors
     ///
     /// Fails if no group has answered, and if a group says that its deployment is lost.
@@ -37,8 +39,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes a call for each group at the same time. Waits for all of them if there is one group; otherwise for a
-    /// moment after the first answer.
+    /// Makes a call for each group at the same time. Waits for the first answer without a limit, and for the others
+    /// only a moment longer. Groups without an answer by then count as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,
@@ -77,8 +79,8 @@ impl Deployment {
         gathered
     }
 
-    /// Makes a call for each group at the same time. On one server waits for all of them, and fails if one of them
-    /// fails, since none of them depends on another server. In a cluster, as [`gather`](Self::gather).
+    /// Makes a call for each group at the same time. On one server, waits for all calls, and fails if any call fails.
+    /// In a cluster, does the same as [`gather`](Self::gather).
     pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: Vec<(G, F)>,

@@ -1,4 +1,4 @@
-//! A deployment that is open: it runs scripts, and refuses to once the deployment is lost.
+//! An open deployment. It runs scripts, and refuses to run them once the deployment is lost.
 
 use super::alarm::Alarm;
 use super::call::{Answered, Call, send};
@@ -12,38 +12,38 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The pause between two looks whether people have made a lost deployment again.
+/// How often a closed store asks whether people have made the lost deployment again.
 const LOOKS: Duration = Duration::from_secs(1);
 
-/// A deployment, and the connection to its servers.
+/// A deployment that this process has open, with the connection to its servers.
 pub(crate) struct Deployment {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) layout: Layout,
     pub(crate) topology: Topology,
     pub(crate) time: Time,
     pub(crate) alarm: Alarm,
-    /// The key of the deployment itself.
+    /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
-    /// The hash of its shared documents.
+    /// The key of the hash of shared documents.
     pub(crate) documents: Vec<u8>,
-    /// Drawn when the deployment was created. It tells the deployment from others of the same name.
+    /// The id that was drawn when the deployment was created. It distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
     /// Set while the server has lost the deployment, or has another deployment in its place.
     closed: Mutex<Option<Closed>>,
-    /// The last moment at which a part of the deployment was still there although other parts were lost.
+    /// When a check last found that a part of the deployment is still there, although other parts are lost.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// Why a store is closed.
+/// Tells why a store refuses all calls.
 struct Closed {
     reason: Box<str>,
-    /// The last look whether the deployment was made again; `None` if the store stays closed.
+    /// When the store last asked whether the deployment was made again. `None` if the store stays closed for good.
     looked: Option<Instant>,
 }
 
 impl Deployment {
-    /// The deployment of this name and this id.
+    /// Creates the handle of the deployment that has this name and this id.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -67,29 +67,29 @@ impl Deployment {
         }
     }
 
-    /// Sets the function by which the parts of the store forget their knowledge, when the deployment was made anew. It
-    /// is set once, when the store is assembled.
+    /// Sets the function that makes the parts of the store forget their knowledge. It is called when the deployment was
+    /// made anew. It is set once, when the store is assembled.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
     }
 
-    /// The deployment's id.
+    /// Returns the id of the deployment.
     pub(crate) fn id(&self) -> Vec<u8> {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The keys of some parts of some shards, for scripts that look at many shards of one server.
+    /// Returns the keys of these parts for each of these shards, for scripts that read many shards of one server.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }
 
-    /// All shards, by the scripts that may name their keys.
+    /// Returns all shards, in groups whose keys one script may name.
     pub(crate) fn all_groups(&self) -> Vec<Vec<Shard>> {
         self.topology.groups(self.layout.shards())
     }
 
-    /// Runs a script. Fails once a call has found that the deployment is lost, until it is made again: new data would
-    /// be in shards that belong to no deployment.
+    /// Runs a script. Once a call has found that the deployment is lost, this fails until the deployment is made again.
+    /// New data would be in shards that belong to no deployment.
     pub(crate) async fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,
@@ -99,7 +99,7 @@ impl Deployment {
         self.send(Call { script, keys, attempt: None }, arguments).await
     }
 
-    /// Runs a script on the connection that this attempt has made. On another connection the script is not sent.
+    /// Runs a script. With an attempt, the script is sent only on the connection which that attempt has made.
     pub(crate) async fn run_on(
         &self,
         attempt: Option<u64>,
@@ -131,7 +131,7 @@ impl Deployment {
         }
         let (answered, is_step) = result?;
         if is_step {
-            // By the new time, more timers may be due than the runtime knows of.
+            // By the new time, more timers may be due than the runtime knows.
             self.alarm.wake();
         }
         Ok(answered)
@@ -141,7 +141,7 @@ impl Deployment {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the store. Returns the error of the call that has found out why, and of all calls that follow until the
+    /// Closes the store for this reason, and returns the error. Later calls fail with the same error until the
     /// deployment is made again.
     pub(super) fn close(&self, reason: &str) -> StoreError {
         let error = StoreError::new(StoreErrorKind::Closed, reason);
@@ -150,12 +150,13 @@ impl Deployment {
     }
 
     fn note_closed(&self, error: &StoreError) {
-        // Data that have gone back are refused for good.
+        // A store whose data have gone back stays closed for good.
         let looked = Some(Instant::now()).filter(|_| !is_back(error));
         self.closed().get_or_insert_with(|| Closed { reason: error.to_string().into(), looked });
     }
 
-    /// The error of a store that is closed. Looks from time to time whether people have made the deployment again.
+    /// Returns the error of a closed store, or `None` while the store is open. Asks once a second whether people have
+    /// made the deployment again, and reopens the store if so.
     async fn error_if_closed(&self) -> Option<StoreError> {
         let (reason, is_look_due) = {
             let mut closed = self.closed();

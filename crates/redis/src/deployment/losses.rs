@@ -1,4 +1,4 @@
-//! Losses of a deployment's data: a shard's mark, or the key of the deployment itself.
+//! Detects losses of a deployment's data. A server may lose the mark of a shard, or the key of the deployment itself.
 //!
 //! Each shard has a mark, the deployment's id, in its hash `meta`. A server that comes back without its data, or
 //! without a part of them, has shards without marks.
@@ -11,8 +11,8 @@
 //! | a mark, or the key, has another id | the deployment was created anew | the store is closed, and goes on with the new deployment only if people say so |
 //!
 //! [`mend`](crate::RedisBuilder::mend) gives lost shards their marks again, and makes the key of the deployment anew.
-//! The mark says nothing about the data of a lost shard: they are gone, or there as far as the server has them. No
-//! process mends by itself, since people decide whether a backup is restored before.
+//! The mark says nothing about the data of a lost shard: the server may have lost all of them or a part. No process
+//! mends by itself, since people decide whether a backup is restored before.
 
 use super::call::run;
 use super::handle::Deployment;
@@ -24,12 +24,12 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// The time for which the answer counts that a part of the deployment is still there.
+/// For this time after a part of the deployment was seen, the deployment counts as still there.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// The error of an operation on a shard without the deployment's mark. `found` is the value in the place of the
-    /// mark.
+    /// Returns the error of an operation on a shard without the deployment's mark. `found` has the stored value
+    /// instead. If that is another deployment's id, closes the store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
@@ -41,7 +41,7 @@ impl Deployment {
         }
     }
 
-    /// The error of a deployment of which nothing is left, if that is so. In that case the store is closed.
+    /// Checks whether the servers have lost all of the deployment. If so, closes the store and returns its error.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Deployment {
         }
         let keys = vec![self.key.clone()];
         let key = run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await;
-        // A server that does not answer may have the rest.
+        // A server that does not answer may still have a part.
         let version = key.and_then(|(mut answered, _)| maybe_number(answered.rest.next()?));
         let mut is_there = !matches!(version, Ok(None));
         if !is_there {
@@ -71,7 +71,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// The id of the deployment, if it is there again, or was made anew for the stores that have it open.
+    /// Returns the id of the deployment if it is there again, or if people have made it anew for the stores that have
+    /// it open.
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =
@@ -90,7 +91,7 @@ impl Deployment {
         (!is_mixed).then_some(id)
     }
 
-    /// The faults of a check: shards that are lost, and the key of the deployment.
+    /// Returns a fault for each lost shard, and for the key of the deployment if it is lost.
     pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let keys = vec![self.key.clone()];

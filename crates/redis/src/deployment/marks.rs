@@ -1,4 +1,4 @@
-//! The marks of shards: the id of the deployment to which each shard belongs.
+//! Reads the marks of shards. A shard's mark is the id of the deployment that it belongs to.
 
 use super::call::run;
 use super::time::Time;
@@ -8,13 +8,13 @@ use crate::script::filled;
 use futures_util::future::join_all;
 use tourbillon_durable::store::StoreError;
 
-/// The remedy for a loss, for people.
+/// Ends messages about a loss: tells people how to repair it.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
 
-/// The marks of some shards; an error for each group whose server fails.
+/// The mark of each shard, `None` if it is lost, or the error of the server that has the shard.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks of all shards, all groups at the same time.
+/// Reads the marks of the shards in all groups at the same time. Returns them sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,
@@ -38,7 +38,7 @@ pub(crate) async fn marks_of(
     marks
 }
 
-/// Some shards, for people.
+/// Formats a list of shards for a message. Names at most 20 of them.
 pub(crate) fn listed(shards: &[Shard]) -> String {
     const MOST: usize = 20;
     let numbers = shards.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");

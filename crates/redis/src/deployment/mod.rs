@@ -1,5 +1,4 @@
-//! A deployment as this process has it open: the connection that runs scripts on it, its time, and the consequences
-//! when servers lose its data.
+//! A deployment that this process has open: runs scripts on it, keeps its time, and notices when servers lose its data.
 
 mod alarm;
 mod call;

@@ -1,14 +1,16 @@
-//! Promises to callers. An operation with a promise ends when its changes are as safe as the policy of the connection
-//! asks ([`SyncPolicy`](crate::SyncPolicy)). All other operations end when the server has made their changes.
+//! Promises to callers that their changes are safe. An operation with a promise ends when its changes are as safe as
+//! the policy of the connection asks ([`SyncPolicy`](crate::SyncPolicy)). All other operations end when the server has
+//! made their changes.
 //!
 //! | promised | not promised |
 //! |---|---|
 //! | operations of [`apply`](tourbillon_durable::store::TimerStore::apply) with `Durability::PowerLoss`, imports, shared documents | the same with less, such as the ends that the runtime reports |
 //! | that a timer which is delivered at most once is forgotten, before its delivery | claims, looks, renewals, reaps, signs of life, all reads |
 //!
-//! Each script's answer comes with the [`Witness`] of its server. An operation with a promise runs in a scope that
-//! collects them. At its end it asks each witness once, for all of its scripts. Scripts that have changed nothing count
-//! as well: a call that is repeated after a lost answer finds its own change, which may be nowhere else yet.
+//! Each script's answer comes with the [`Witness`] of its server, which can confirm that the changes are safe. An
+//! operation with a promise runs in a scope that collects the witnesses. At its end the operation asks each witness
+//! once, for all of its scripts. Scripts that have changed nothing count as well: a call that is repeated after a lost
+//! answer finds its own change, which may be on no replica yet.
 
 use crate::link::Witness;
 use futures_util::future::join_all;
@@ -16,11 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// The witnesses of the operation that is polled. They belong to its future, not to a thread or a task.
+    /// Collects the witnesses of the operation that is being polled. They belong to its future, not to a thread or a
+    /// task.
     static SEEN: Witnesses;
 }
 
-/// The witnesses of some scripts.
+/// A set of witnesses. Each can confirm that the changes of one server are safe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
 
@@ -40,17 +43,17 @@ impl Witnesses {
         }
     }
 
-    /// Runs a future, and collects the witnesses of its scripts.
+    /// Runs a future, and adds the witnesses of its scripts to this set.
     pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(self.clone(), work).await
     }
 
-    /// Adds them to those of the operation that is polled.
+    /// Adds these witnesses to the set of the operation that is being polled.
     pub(crate) fn pass_on(&self) {
         self.all().iter().cloned().for_each(|witness| note(Some(witness)));
     }
 
-    /// Waits until the changes are as safe as the policy asks.
+    /// Waits until the changes of all these servers are as safe as the policy asks.
     ///
     /// # Errors
     ///
@@ -62,21 +65,21 @@ impl Witnesses {
         Ok(answers.into_iter().collect::<Result<(), _>>()?)
     }
 
-    /// Whether a wait for one of them has failed a moment ago.
+    /// Returns whether a recent wait for any of these witnesses has failed.
     pub(crate) fn have_just_failed(&self) -> bool {
         self.all().iter().any(|witness| witness.has_just_failed())
     }
 }
 
-/// Takes note of the witness of a script that was answered.
+/// Adds the witness of an answered script to the set of the operation that is being polled.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
-        // Outside of a scope there is no promise to keep.
+        // Outside a scope, no promise was made.
         let _noted = SEEN.try_with(|seen| seen.add(witness));
     }
 }
 
-/// Runs an operation, and waits until its changes are as safe as the policy asks.
+/// Runs an operation, and then waits until its changes are as safe as the policy asks.
 pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let seen = Witnesses::default();
     let done = seen.collect(work).await?;

@@ -1,4 +1,4 @@
-//! The store's time: the server's, as far as it is known here.
+//! Estimates the server's time, by which a deployment decides, from the answers of scripts.
 
 use crate::script::decimal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age at which a measurement is replaced even by a measurement that took longer.
+/// A measurement that is older than this is replaced even by a measurement that took longer.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides.
 pub(crate) enum Time {
-    /// The server's. Only the server knows it; this process knows a moment that is not before it.
+    /// The server's clock. This process only estimates it, and never estimates too early a moment.
     Server(Mutex<Measured>),
-    /// A clock of the caller's, for tests.
+    /// A clock of the caller, for tests.
     Test(Arc<dyn Clock>),
 }
 
-/// This moment by a clock that goes on while the machine is suspended, where the system has one.
+/// Returns the present moment. Where the system permits, the clock goes on while the machine is suspended.
 pub(crate) fn moment() -> Timestamp {
     #[cfg(target_os = "linux")]
     return tourbillon::BootClock::new().true_now();
@@ -25,20 +25,20 @@ pub(crate) fn moment() -> Timestamp {
     return tourbillon::SystemClock::new().true_now();
 }
 
-/// A duration in whole milliseconds, rounded up.
+/// Converts a duration to whole milliseconds, rounded up.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(UtcMillis::MAX.as_millis())
 }
 
-/// A time in whole milliseconds, as an argument of a script.
+/// Formats a time in whole milliseconds as an argument of a script.
 pub(crate) fn time_text(time: Duration) -> Vec<u8> {
     decimal(millis(time))
 }
 
-/// The server's time at a moment of this process.
+/// The server's time in one answer, and the moment to which it belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the question was sent. The server answered later, so this is the latest that its time can be.
+    /// When the question was sent. The server has answered later, so an estimate from this moment is never too early.
     sent: Timestamp,
     server: UtcMillis,
     took: Duration,
@@ -54,8 +54,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A moment that is not before the server's time, and later by at most the time that an answer took. So a timer
-    /// with a delay of a second is not due before a second has passed.
+    /// Returns a moment that is not before the server's time, and at most the time of one answer after it. So a timer
+    /// with a delay of a second is never due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),
@@ -63,7 +63,7 @@ impl Time {
         }
     }
 
-    /// The first argument of a script.
+    /// Returns the first argument of every script: the time of a test clock. It is empty if the server's time counts.
     pub(crate) fn argument(&self) -> Vec<u8> {
         match self {
             Self::Server(_) => Vec::new(),
@@ -71,7 +71,8 @@ impl Time {
         }
     }
 
-    /// Takes the time of an answer to a question that was sent then. Returns whether the server's clock has been set.
+    /// Learns the server's time from the answer to a question that was sent at the moment `sent`. Returns whether the
+    /// server's clock has been set.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);
@@ -90,7 +91,7 @@ impl Time {
 
 impl Measured {
     fn at(&self, moment: Timestamp) -> UtcMillis {
-        // The server rounds its time down to a millisecond; the sum is rounded up.
+        // The server rounds its time down to a millisecond, so the sum is rounded up.
         if moment < self.sent {
             let before = u64::try_from((self.sent - moment).as_millis()).unwrap_or(u64::MAX);
             return UtcMillis::from_millis(self.server.as_millis().saturating_sub(before));

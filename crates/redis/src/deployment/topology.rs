@@ -1,8 +1,8 @@
-//! Where the shards of a deployment are, and the consequences.
+//! The difference between one server and a cluster, for the shards of a deployment.
 //!
-//! On one server a script may name the keys of all shards. In a cluster a script names the keys of one shard, each
-//! shard may be on a server of its own, and a server that fails takes its shards away and no others. All differences
-//! between the two are answers of this type.
+//! On one server, a script may name the keys of all shards. In a cluster, a script names the keys of one shard. Each
+//! shard may be on a server of its own, and a server that fails makes only its own shards fail. The methods of
+//! [`Topology`] answer all questions about the difference.
 //!
 //! | question | one server | cluster |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 use crate::layout::{Layout, Shard};
 use std::collections::BTreeMap;
 
-/// Where the shards are.
+/// Says whether the shards are on one server or spread over a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     OneServer,
@@ -22,12 +22,12 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// The topology of the servers behind a link.
+    /// Returns the topology for a link that is connected to a cluster or not.
     pub(crate) fn new(is_cluster: bool) -> Self {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// The number of the group of shards whose keys one script may name.
+    /// Returns the number of a shard's group. One script may name the keys of all shards of a group.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -35,7 +35,7 @@ impl Topology {
         }
     }
 
-    /// Whether one script may name the keys of both shards.
+    /// Returns whether one script may name the keys of both shards.
     pub(crate) fn shares_script(self, one: Shard, other: Shard) -> bool {
         self.group_of(one) == self.group_of(other)
     }
@@ -49,7 +49,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// The places of these shards in the list, by the scripts that may name them. No group is empty.
+    /// Divides a list of shards into groups whose keys one script may name. Returns places in the list. No group is
+    /// empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {
@@ -58,18 +59,19 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Whether some shards may answer while others do not. In that case each group is asked on its own, and groups that
-    /// fail are left out.
+    /// Returns whether some shards may answer while others do not. If so, each group is asked on its own, and groups
+    /// that fail are left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Whether redirects are written by scripts of their own, so that a redirect may be left behind that leads nowhere.
+    /// Returns whether redirects are written by scripts of their own. If so, a redirect that leads nowhere may be left
+    /// behind.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }
 
-    /// The number of queues in which ends of deliveries do not hold each other up.
+    /// Returns the number of queues for ends of deliveries. Ends in different queues do not delay each other.
     pub(crate) fn queues(self, layout: &Layout) -> u32 {
         let shards = u32::from(layout.shards().end);
         match self {
@@ -78,8 +80,8 @@ impl Topology {
         }
     }
 
-    /// The queue of a timer that is in the shard `home` and whose id belongs to the shard `id_shard`: in a cluster the
-    /// end needs both.
+    /// Returns the queue for the end of a timer that is in the shard `home` and whose id belongs to the shard
+    /// `id_shard`. In a cluster the end needs both shards.
     pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
         match self {
             Self::OneServer => 0,

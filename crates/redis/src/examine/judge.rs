@@ -1,32 +1,32 @@
-//! Judges the facts about a server.
+//! Judges whether a server is fit for a store, by facts that were read from it.
 
 use super::report::{Grade, Report};
 use crate::link::SyncPolicy;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-/// The oldest version that works.
+/// The oldest version of Redis on which a store works.
 const OLDEST: (u32, u32) = (7, 0);
 
-/// The first version with `WAITAOF`.
+/// The first version of Redis that has the command `WAITAOF`.
 const WITH_WAITAOF: (u32, u32) = (7, 2);
 
-/// How far a server's clock may be from this machine's.
+/// A server is refused if its clock differs from this machine's clock by this time.
 const CLOCK: Duration = Duration::from_secs(1);
 
-/// Facts about one server.
+/// The facts that were read from one server.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// The fields of `INFO`.
+    /// The fields of the server's answer to `INFO`.
     pub(crate) info: BTreeMap<String, String>,
-    /// Settings, where the user may read them.
+    /// The server's settings, as far as the user may read them.
     pub(crate) settings: BTreeMap<String, String>,
-    /// How much later the server's clock is than this machine's, in microseconds, and how uncertain that is.
+    /// By how many microseconds the server's clock is ahead of this machine's, and how uncertain that is.
     pub(crate) clock: Option<(i64, Duration)>,
 }
 
 impl Facts {
-    /// The fields of an answer to `INFO`.
+    /// Parses an answer to `INFO`, and adds its fields to the facts.
     pub(crate) fn read(&mut self, info: &str) {
         let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         self.info.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -45,7 +45,7 @@ impl Facts {
         Some((parts.next()??, parts.next()??))
     }
 
-    /// Adds a line for each check of this server.
+    /// Adds a line to the report for each check of this server.
     pub(crate) fn judge(&self, server: &str, sync: SyncPolicy, is_cluster: bool, report: &mut Report) {
         let mut add = |grade, text: String| report.add(server, grade, text);
         self.judge_version(sync, &mut add);
@@ -55,8 +55,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// The reasons for which timers on this server are unsafe: an old version, eviction, and its clock
-    /// if the deployment goes by it.
+    /// Returns the reasons why timers on this server are unsafe: an old version or eviction. A wrong clock is a reason
+    /// too, if the deployment goes by the server's clock.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {
@@ -185,7 +185,8 @@ impl Facts {
     }
 }
 
-/// Adds a line about how evenly the shards lie on the primaries of a cluster: the number of shards of each.
+/// Adds a line about how evenly the shards lie on a cluster's primaries. `spread` has the number of shards of each
+/// primary.
 pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report) {
     let total: usize = spread.values().sum();
     let (Some(most), Some(least)) = (spread.values().max(), spread.values().min()) else { return };
@@ -198,8 +199,8 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     }
 }
 
-/// Adds a line about the version of the layout: the stored version, if the deployment exists, and the version that this
-/// crate writes.
+/// Adds a line about the version of the layout. `found` is the stored version, if the deployment exists. `own` is the
+/// version that this crate writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
         None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),

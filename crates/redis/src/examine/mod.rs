@@ -1,4 +1,4 @@
-//! Checks of the servers before a store is opened on them.
+//! Checks servers before a store is opened on them.
 
 mod judge;
 mod report;
@@ -13,26 +13,26 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub use report::{Grade, Line, Report};
 
-/// How often the clock is read: the fastest answer counts.
+/// How often the clock of a server is read. The answer that takes the least time counts.
 const READINGS: usize = 5;
 
-/// The facts that a store adds to the checks.
+/// Facts about a deployment that a store adds to the checks of the servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The version of the layout that is stored, if the deployment exists, and the version that the store writes.
+    /// The stored version of the layout, if the deployment exists, and the version that the store writes.
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// The parts of the deployment that servers have lost.
+    /// The parts of the deployment that servers have lost, a line for each.
     pub(crate) losses: Vec<String>,
-    /// The reasons for which the deployment cannot be opened.
+    /// The reasons why the deployment cannot be opened, a line for each.
     pub(crate) refusals: Vec<String>,
 }
 
-/// Checks the servers (in a cluster: each primary): version, kind, behaviour when memory is full, persistence, and
-/// clock. Does not read stored data, which [`RedisBuilder::check`](crate::RedisBuilder::check) does.
+/// Checks the servers, in a cluster each primary: version, kind, behaviour when memory is full, persistence, and clock.
+/// Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
 ///
-/// A connection that fails is a refusal in the report. The future needs no runtime around it.
+/// If the connection fails, the report has a refusal. The future can be polled without a runtime.
 ///
 /// ```no_run
 /// use tourbillon_redis::{Connect, check};
@@ -47,12 +47,12 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 ///
-/// If the settings cannot work.
+/// Fails if the settings cannot work.
 pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
 }
 
-/// Checks the servers of `session` for a store.
+/// Checks the servers of a session, and reports about the deployment as the plan says.
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {
@@ -75,7 +75,7 @@ async fn look(
     let mut servers = facts(session).await?;
     let mut settings = redis::cmd("CONFIG");
     settings.arg("GET").arg(&["appendfsync", "save", "min-replicas-to-write"]);
-    // A user need not have the right to it.
+    // A user may lack the right to read the settings. Then the report leaves them out.
     if let Ok(answers) = session.ask_each(settings).await {
         for (server, answer) in answers {
             let found: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
@@ -91,7 +91,7 @@ async fn look(
     Ok(())
 }
 
-/// The reasons for which timers on these servers are unsafe, a line for each.
+/// Returns the reasons why timers on these servers are unsafe, a line for each.
 pub(crate) async fn dangers(
     session: &Session,
     connect: &Connect,
@@ -105,7 +105,7 @@ pub(crate) async fn dangers(
     Ok(dangers.collect())
 }
 
-/// The facts about each server: its `INFO`, and its clock.
+/// Reads the facts about each server: its `INFO`, and its clock.
 async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
     let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
     for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
@@ -131,7 +131,7 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
     Ok(servers)
 }
 
-/// The number of shards of each primary.
+/// Counts the shards on each primary of a cluster.
 async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize>, LinkError> {
     let slots = session.slots().await?;
     let none = slots.primaries().iter().map(|primary| (primary.to_string(), 0));

@@ -1,15 +1,15 @@
-//! The findings of the checks.
+//! The report in which the checks of servers collect their findings.
 
 use core::fmt;
 
-/// The findings of the checks of the servers, one line each.
+/// The findings of the checks of servers, each in a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     lines: Vec<Line>,
     is_unanswered: bool,
 }
 
-/// A line of a [`Report`].
+/// A line of a [`Report`]: the result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     grade: Grade,
@@ -17,31 +17,31 @@ pub struct Line {
     text: Box<str>,
 }
 
-/// How a check ended.
+/// Says how a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grade {
-    /// As it should be.
+    /// The server is as it should be.
     Ok,
-    /// Timers may be lost or late in a failure.
+    /// A failure may lose or delay timers.
     Warning,
-    /// The store does not open.
+    /// The store cannot be opened.
     Refusal,
 }
 
 impl Report {
-    /// The lines, in the order of the checks.
+    /// Returns the lines, in the order of the checks.
     #[must_use]
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// Whether a line is a refusal.
+    /// Returns whether any line is a refusal.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
     }
 
-    /// Whether the servers do not answer, which may change within a moment.
+    /// Returns whether the servers did not answer. They may answer a moment later.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
@@ -58,19 +58,19 @@ impl Report {
 }
 
 impl Line {
-    /// How the check ended.
+    /// Returns how the check ended.
     #[must_use]
     pub fn grade(&self) -> Grade {
         self.grade
     }
 
-    /// The address of the server; empty for a line about all.
+    /// Returns the address of the checked server. The address is empty for a line about all servers.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The finding, and what to do if it is a problem.
+    /// Returns the finding. If it is a problem, the text also says how to solve it.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -94,7 +94,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// One line of text for each line.
+/// Writes each line of the report on a line of its own.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))

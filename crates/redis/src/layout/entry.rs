@@ -1,8 +1,8 @@
-//! A timer as a shard stores it: its record, and its entries in the other parts.
+//! The stored form of a timer in a shard: its record, and its entries in the shard's other keys.
 //!
-//! A claim changes no record. The token of a lease and its end stand beside the record, so that the script of a claim
-//! need not understand records: the record of a leased timer is that of the pending timer before the claim, or that of
-//! the parked timer which a claim of parked timers has leased.
+//! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
+//! beside the record. The record of a leased timer therefore still shows the pending timer before the claim, or the
+//! parked timer before a claim of parked timers.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -12,18 +12,18 @@ use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
 use tourbillon_durable::store::dry_run::{decode, encode};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// A timer with its stored form in a shard.
+/// A timer that was read from a shard, with the bytes that the shard stores for it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) shard: Shard,
-    /// Id, length of the payload, record.
+    /// The member of the set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
-    /// The field among the tokens, if the timer is leased.
+    /// The value of the timer in the hash of tokens. `None` unless the timer is leased.
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) timer: Timer,
 }
 
-/// An entry of a timer in its shard. All entries follow from the timer.
+/// An entry that a shard stores for a timer. All entries can be computed from the timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     Record(Vec<u8>),
@@ -42,19 +42,19 @@ pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// The id in the first 16 bytes.
+/// Reads the id in the first 16 bytes.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     let (id, _) = bytes.split_first_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// The id in the last 16 bytes.
+/// Reads the id in the last 16 bytes.
 pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
     let (_, id) = bytes.split_last_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// The bytes before the id in the last 16 bytes.
+/// Returns the bytes before the id in the last 16 bytes.
 pub(crate) fn without_id(member: &[u8]) -> &[u8] {
     member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
 }
@@ -63,7 +63,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// The field among the tokens of a timer in this state.
+/// Returns the value that the hash of tokens has for a timer in this state: token and withdrawal mark. Returns `None`
+/// unless the timer is leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -87,7 +88,7 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
     Some(Lease { token, until, withdrawn })
 }
 
-/// Id, length of the payload, record.
+/// Returns the member of the set of records for a timer: id, length of the payload, encoded record.
 pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
     let record = match timer.state {
         State::Leased(_) => {
@@ -101,8 +102,8 @@ pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
 }
 
 impl Found {
-    /// The timer of a record, with the field among the tokens and the end of the lease if it is leased. `None` if the
-    /// record cannot be read.
+    /// Decodes a record. With `mark`, the timer's value in the hash of tokens, the timer is leased until `until`.
+    /// Returns `None` if the record cannot be read.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -121,20 +122,20 @@ impl Found {
     }
 }
 
-/// A text that is followed by other parts, with its length before it. Limits admit 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow. Limits permit at most 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
 }
 
-/// Moments in 6 bytes, which hold the year 9999.
+/// Encodes a moment in 6 bytes, which suffice beyond the year 9999.
 pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     let [_, _, bytes @ ..] = moment.to_be_bytes();
     bytes
 }
 
-/// The namespace and the beginning of a key. Two zeros end a key, and a zero within it is followed by 255, so that the
-/// order is that of the keys and no key is the beginning of another key.
+/// Encodes a namespace and the beginning of a key. A zero within a key is followed by 255, and two zeros end a key. So
+/// the entries sort as the keys do, and no key is a prefix of another key.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {
@@ -146,26 +147,26 @@ pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// The entry of a key without its owner's id.
+/// Encodes the entry of a key, up to the id of the timer that has the key.
 pub(crate) fn key_entry(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = key_beginning(namespace, key);
     bytes.extend([0, 0]);
     bytes
 }
 
-/// The entry of a label without the id.
+/// Encodes the entry of a label, up to the timer's id.
 pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// The beginning of the entries of a namespace among the timers that are stopped, in one phase.
+/// Encodes the beginning that all entries of parked or dead timers of a namespace share: the namespace and the phase.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
     bytes
 }
 
-/// The byte of a phase in entries and in the fields of the counts.
+/// Returns the byte that stands for a phase in entries and in the fields of the counts.
 pub(crate) fn phase_byte(phase: Phase) -> u8 {
     match phase {
         Phase::Pending => 0,
@@ -176,39 +177,39 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte between the namespace and the id of a timer without a key. No key begins with it, and all keys of the
-/// namespace stand before it.
+/// The byte between the namespace and the id in the entry of a timer without a key. No key begins with this byte, and
+/// all keys of the namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// The entry of a timer without a key, without the id.
+/// Encodes the entry of a timer without a key, up to the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
     bytes
 }
 
-/// The namespace at the beginning of an entry, with its length.
+/// Returns the namespace at the beginning of an entry, with its length byte.
 pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     let length = entry.first().map_or(0, |length| 1 + usize::from(*length));
     entry.get(..length).unwrap_or_default()
 }
 
-/// Whether an entry of a set of keys is that of a timer without a key.
+/// Returns whether an entry of a set of keys belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// The place of an entry's namespace: the number of the set that has the entry.
+/// Encodes a member of the set of places, which says that the set of keys `set` has entries of the entry's namespace.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// The set of a place.
+/// Returns the set of keys that a member of the set of places names.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }
 
-/// All entries of a timer in its shard.
+/// Returns all entries that the shard of a timer stores for it.
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![Entry::Record(member_of(timer))];
@@ -251,17 +252,17 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Whether the stored form of a timer has a token.
+/// Returns whether a timer is stored with a token, so whether it is leased.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
 
-/// The field of the counts that counts a timer: its namespace, and a byte for its phase.
+/// Returns the field of the hash of counts under which a timer is counted: its namespace, and a byte for its phase.
 pub(crate) fn count_field(timer: &Timer) -> Vec<u8> {
     [timer.namespace.as_bytes(), &[phase_byte(timer.state.phase())]].concat()
 }
 
-/// The namespace and the phase of a field of the counts.
+/// Splits a field of the hash of counts into the namespace and the phase.
 pub(crate) fn counted_of(field: &[u8]) -> Option<(Box<str>, Phase)> {
     let (byte, namespace) = field.split_last()?;
     let phase =

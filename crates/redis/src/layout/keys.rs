@@ -1,4 +1,4 @@
-//! The keys of a deployment, and which of its shards has a timer.
+//! The names of a deployment's keys, and the choice of the shard for a timer.
 //!
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
@@ -10,110 +10,115 @@ use super::slice::Slice;
 use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The version of the layout. A deployment of any other version is refused, also of an earlier version.
+/// The version of this layout. A deployment with a lower or higher version is refused.
 pub(crate) const VERSION: u64 = 5;
 
-/// The parts of a shard.
+/// The parts of a shard. Each part is stored under a key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
-    /// Hash: the deployment's id, and the owner.
+    /// A hash. Its fields have the id of the deployment, and the owner of the shard.
     Meta,
-    /// Sorted set, by member: id, length of the payload, record.
+    /// A sorted set of all timers, sorted by member. A member is: id, length of the payload, encoded record.
     Records,
-    /// Hash, of leased timers: id, token and mark.
+    /// A hash of leased timers. The field is the id. The value is the token and the withdrawal mark.
     Tokens,
-    /// Sorted set, of leased timers: id, by the end of the lease.
+    /// A sorted set of leased timers. A member is an id, and its score is the end of the lease.
     Leases,
-    /// Sorted set, by member: namespace, key, id; of a timer that owns no key and is not dead, namespace, 255, id. An
-    /// entry is in one of several sets: see [`Layout::key_set`] and [`Layout::keyless_set`].
+    /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. If a timer owns no key and is
+    /// not dead, its member is: namespace, 255, id. A shard has several of these sets: [`Layout::key_set`] and
+    /// [`Layout::keyless_set`] choose among them.
     Keys(u16),
-    /// Sorted set, by member: namespace, number of a set of keys in which there may be timers of it.
+    /// A sorted set, sorted by member. A member is: namespace, number of a set of keys that may have entries of the
+    /// namespace.
     Places,
-    /// Sorted set, by member: namespace, phase, reason and due moment of a parked timer or moment of death of a dead
-    /// timer, id.
+    /// A sorted set of parked and dead timers, sorted by member. A member is: namespace, phase, reason and due moment
+    /// (parked) or moment of death (dead), id.
     Stopped,
-    /// Sorted set, by member: namespace, label, id.
+    /// A sorted set of the timers' labels, sorted by member. A member is: namespace, label, id.
     Labels,
-    /// Sorted set, by member: reason, due moment, id.
+    /// A sorted set of parked timers, sorted by member. A member is: reason, due moment, id.
     Parked,
-    /// Sorted set: id, by the moment of death.
+    /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// Sorted set, of ended timers whose callers chose their ids: id, by the moment until which it is remembered.
+    /// A sorted set of ended timers whose callers chose their ids. A member is an id, and its score is the moment until
+    /// which the id is remembered.
     Recent,
-    /// Hash: namespace and phase, number of timers.
+    /// A hash. The field is a namespace and a phase, and the value is the number of timers there.
     Counts,
-    /// Hash, the quarantine: id, record that could not be read.
+    /// A hash, the quarantine. The field is an id, and the value is a record that could not be read.
     Quarantined,
-    /// Sorted set: number of each slice that is not empty, by its first due moment.
+    /// A sorted set of the slices that are not empty. A member is a slice's number, and its score is the first due
+    /// moment.
     Slices,
-    /// Sorted set, of the pending timers of a slice: id, by due moment.
+    /// A sorted set of the pending timers of a slice. A member is an id, and its score is the due moment.
     Slice(Slice),
-    /// Hash, of timers that are in another shard than their ids say: id, redirect.
+    /// A hash of timers that are in another shard than their ids say. The field is the id, and the value is a
+    /// [redirect](crate::layout::Redirect).
     Redirects(u8),
 }
 
-/// The number of hashes of redirects in a shard: with few fields each, Redis keeps them in a compact form.
+/// The number of hashes of redirects in a shard. Redis keeps a hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets of keys in a deployment: with few members each, Redis keeps them in a compact form. A list in the
-/// order of the keys looks at all of them.
+/// The number of sets of keys in a deployment. Redis keeps a set with few members in a compact form. A list in the
+/// order of the keys must read all of these sets.
 const KEY_SETS: u16 = 8_192;
 
-/// The most shards of a deployment.
+/// The greatest number of shards of a deployment.
 pub(crate) const MOST_SHARDS: u16 = 1_024;
 
-/// The names of a deployment's keys.
+/// Computes the names of a deployment's keys.
 #[derive(Debug)]
 pub(crate) struct Layout {
     shards: u16,
-    /// The tag of each shard.
+    /// The tag of each shard, without braces.
     tags: Vec<Box<str>>,
 }
 
 impl Layout {
-    /// The layout of a deployment with this number of shards, a power of two.
+    /// Computes the tags for a deployment with this number of shards, which must be a power of two.
     pub(crate) fn new(name: &str, shards: u16) -> Self {
         Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
 
-    /// The hash tags of the shards, without braces.
+    /// Iterates over the hash tags of the shards, without braces.
     pub(crate) fn tags(&self) -> impl Iterator<Item = &[u8]> {
         self.tags.iter().map(|tag| tag.as_bytes())
     }
 
-    /// The key of the deployment itself.
+    /// Returns the key under which the deployment's own settings are stored.
     pub(crate) fn deployment(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:deployment").into_bytes()
     }
 
-    /// The key of the shared documents.
+    /// Returns the key under which the shared documents are stored.
     pub(crate) fn documents(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:notes").into_bytes()
     }
 
-    /// The key of the nodes by the moments of their last signs of life.
+    /// Returns the key of the sorted set that has each node with the moment of its last sign of life.
     pub(crate) fn signs(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:nodes").into_bytes()
     }
 
-    /// The key of the nodes' registration records.
+    /// Returns the key under which the nodes' registration records are stored.
     pub(crate) fn node_records(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:about").into_bytes()
     }
 
-    /// The channel of the nodes' hints.
+    /// Returns the channel of the messages to all nodes.
     pub(crate) fn channel(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:hints").into_bytes()
     }
 
-    /// The channel that a node keeps open as long as it has its connection.
+    /// Returns the channel to which one node listens as long as it is connected.
     pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
-    /// A key that never exists, in the slot of the key `beside`. Each script names such a key last. While a slot of a
-    /// cluster moves, a server runs a script if all keys that it names are there, and ends the script in the middle
-    /// where the script reads a key that was removed. A script that names an absent key is refused as a whole.
+    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names such a key last. While
+    /// a cluster moves a slot, a server refuses a script as a whole if a named key is absent. If all named keys were
+    /// there, the server would run the script, but would end it in the middle at a key that the script has removed.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);
@@ -153,7 +158,7 @@ impl Layout {
                 "h:"
             }
         };
-        // Callers name shards of the layout. Another number would have an empty tag, which no shard has.
+        // Callers name shards of the layout. Any other number gets an empty tag, which no shard has.
         let tag = self.tags.get(usize::from(shard)).map_or("", |tag| tag);
         let mut key = Vec::with_capacity(tag.len() + 16);
         for text in ["tb:{", tag, "}:", part] {
@@ -165,7 +170,7 @@ impl Layout {
         key
     }
 
-    /// The keys of some parts of a shard.
+    /// Returns the keys of these parts of a shard, in the same order.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }
@@ -174,24 +179,25 @@ impl Layout {
         self.shard_with(crc32fast::hash(bytes))
     }
 
-    /// The shard of this checksum.
+    /// Returns the shard that a checksum leads to.
     fn shard_with(&self, sum: u32) -> Shard {
         let mask = u32::from(self.shards) - 1;
         Shard::try_from(sum & mask).unwrap_or_default()
     }
 
-    /// The shard that knows where the timer with this id is: its own, unless [`Part::Redirects`] leads to another
-    /// shard.
+    /// Returns the shard that knows where the timer with this id is stored. The timer is in that shard, unless
+    /// [`Part::Redirects`] there leads to another shard.
     pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
 
-    /// An id that no other call returns, for a timer with this key. The shard of the id is that of the key.
+    /// Returns a fresh id for a timer with this key. The shard of the id equals the shard of the key.
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
         // The last two bytes are changed by the first difference that leads to the shard. The checksum is linear: a
-        // difference changes it in the same way for any bytes. So all ends that lead to the shard stay equally likely.
+        // difference changes the checksum in the same way for any bytes. So all ends that lead to the shard stay
+        // equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -205,36 +211,36 @@ impl Layout {
         TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
     }
 
-    /// The shard of the timer that has this key.
+    /// Returns the shard of the timer that has this key.
     pub(crate) fn shard_of_key(&self, namespace: &str, key: &str) -> Shard {
         let length = u8::try_from(namespace.len()).unwrap_or(u8::MAX);
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// The set that has a key, in the shard of the key. `entry` is the key's [entry](crate::layout::key_entry) without
-    /// the id.
+    /// Returns the set of keys in which a key stands, in the shard of the key. `entry` is the key's
+    /// [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// The number of that set.
+    /// Returns the number of the set of keys in which this entry stands.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
-        // The shard follows from the last bits of a similar sum.
+        // The first bytes are taken, since the shard follows from the last bits of a similar checksum.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// The number of the set of keys that has the entry of a timer without a key, in the timer's shard.
+    /// Returns the number of the set of keys in which a timer without a key stands, in the timer's shard.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// The numbers of a shard's sets of keys.
+    /// Returns the numbers of the sets of keys of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
 
-    /// The shard in which a new timer is stored: with the others of its key, or of its series.
+    /// Returns the shard in which a new timer is stored. Timers of the same key, or of the same series, share a shard.
     pub(crate) fn home_of(&self, timer: &Timer) -> Shard {
         match (&timer.key, &timer.series) {
             (Some(key), _) => self.shard_of_key(&timer.namespace, key),
@@ -243,7 +249,7 @@ impl Layout {
         }
     }
 
-    /// The hash of redirects that has an id.
+    /// Returns the hash of redirects in which an id may stand.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

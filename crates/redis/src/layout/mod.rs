@@ -1,4 +1,4 @@
-//! The stored layout: the names of the keys, and the bytes that a shard has of a timer.
+//! The stored layout: the names of the keys, and the bytes that a shard stores for a timer.
 
 mod entry;
 mod keys;

@@ -1,16 +1,16 @@
-//! Redirects from the shard of an id to the shard of its timer. The file `operation/redirects.rs` has their protocol.
+//! Redirects, which lead from the shard of an id to the shard that stores the timer. See `operation/redirects.rs`.
 
 use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// Says that a timer is, or will be, in another shard than its id says: the shard's number, and in a cluster a colon
-/// and a mark.
+/// Says that a timer is, or will be, in another shard than its id says. The bytes are the number of that shard. In a
+/// cluster a colon and a random mark follow, which differ for each creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// A redirect of a new creation.
+    /// Makes a redirect to the shard `home`, with a new random mark.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -29,12 +29,12 @@ impl Redirect {
         self.0.split_at(colon)
     }
 
-    /// The shard to which the redirect leads.
+    /// Returns the shard to which the redirect leads. Returns `None` if the bytes are damaged.
     pub(crate) fn home(&self) -> Option<Shard> {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// The member among the remembered ids of the timer's shard that makes the redirect void.
+    /// Returns the bytes that forbid commits under this redirect once the home shard has them among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

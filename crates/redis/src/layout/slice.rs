@@ -1,29 +1,29 @@
-//! Slices: the pending timers of one lane that are due in one period.
+//! Slices: a slice holds the pending timers of one lane, a group of namespaces, that are due in one period.
 
 /// The length of a period, in milliseconds: two hours.
 pub(crate) const PERIOD: u64 = 7_200_000;
 
-/// The lanes of a deployment. The timers of a namespace are in one lane, so that a claim passes over those of a
-/// namespace that has its share without a look at each. Two namespaces may have the same lane, and then share its
-/// share: this is *stochastic fairness queueing* (McKenney, 1990).
+/// The number of lanes of a deployment. The timers of a namespace are in one lane. So a claim can pass over a namespace
+/// that has its share, without a look at each timer. Two namespaces may have the same lane and then divide its share:
+/// this is *stochastic fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
-/// The pending timers of one lane that are due in one period.
+/// Names the pending timers of one lane that are due in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slice(u64);
 
 impl Slice {
-    /// The slice of a timer.
+    /// Returns the slice of a timer with this namespace and due moment.
     pub(crate) fn of(namespace: &str, due: u64) -> Self {
         Self(period_of(due) * LANES + lane_of(namespace))
     }
 
-    /// The slice with this number, as the directory of slices has it.
+    /// Parses the number of a slice, as the set of slices stores it.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         core::str::from_utf8(name).ok()?.parse().ok().map(Self)
     }
 
-    /// Its number, which stands in the directory of slices and in its name.
+    /// Returns the number of the slice, which stands in the set of slices and in the name of the slice's key.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
@@ -33,17 +33,17 @@ impl Slice {
     }
 }
 
-/// The lane of a namespace.
+/// Returns the lane that the timers of a namespace are in.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }
 
-/// The period in which a moment is: periods are counted from the start of 1970 in UTC.
+/// Returns the period of a moment. Periods are counted from the start of 1970 in UTC.
 pub(crate) const fn period_of(moment: u64) -> u64 {
     moment / PERIOD
 }
 
-/// The first millisecond of a period.
+/// Returns the first millisecond of a period.
 pub(crate) const fn start_of(period: u64) -> u64 {
     period * PERIOD
 }

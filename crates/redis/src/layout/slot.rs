@@ -1,15 +1,15 @@
 //! The slots of a Redis Cluster, and the hash tags that put the shards of a deployment into them.
 
-/// A shard's number.
+/// The number of a shard, from 0.
 pub(crate) type Shard = u16;
 
-/// The slots of a Redis Cluster.
+/// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u32 = 16_384;
 
-/// The slots in which the tag of a shard may lie, at most.
+/// The tag of a shard must lie in one of at most this number of slots.
 const WIDTH: u32 = 64;
 
-/// CRC-16 after XMODEM, by which Redis Cluster computes the slot of a tag. Continues from the sum of the bytes before.
+/// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the bytes before.
 fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| {
         (0..8)
@@ -17,7 +17,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// The slot of a key: that of its tag, the text in its first braces, if there is one.
+/// Returns the slot of a key. If the key has a text in braces, only the first such text, the tag, decides.
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -27,8 +27,8 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
     u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
 }
 
-/// The tag of a shard: the first tag that lies in the middle of the shard's share of the slots. The ranges of three or
-/// six primaries end within shares, and not in their middle.
+/// Returns the tag of a shard: the first tag whose slot is in the middle of the shard's share of the slots. If three or
+/// six primaries divide the slots, their ranges may end within a share, but not in its middle.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_that_of_redis_cluster() {
-        // The value in the specification of Redis Cluster. `CLUSTER KEYSLOT` answers the same.
+        // This is the value in the specification of Redis Cluster. `CLUSTER KEYSLOT` answers the same.
         assert_eq!(crc16(0, b"123456789"), 0x31c3);
         assert_eq!(slot_of(b"foo"), 12_182);
         for key in ["{foo}", "a{foo}b", "{foo}{bar}", "tb:{foo}:meta"] {

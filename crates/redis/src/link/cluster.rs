@@ -1,9 +1,9 @@
-//! A cluster: a connection to each primary, and the map of the slots.
+//! Connects to the primaries of a cluster, and keeps the map of the slots.
 //!
-//! Each primary has a [`Keeper`] of its own, so that a primary which does not answer holds up the calls to that primary
-//! and no others. A task looks for the slots: it asks one server after another, and takes the first answer. It looks at
-//! the start, after a call without a reply, after a reply that an old map may explain, and while a call waits for a
-//! connection, since the primary that does not answer may have been replaced.
+//! Each primary has a [`Keeper`] of its own, so a primary that does not answer delays only the calls to that primary. A
+//! task reads the map of the slots: it asks several servers, each a moment after the previous server, and takes the
+//! first answer. It reads the map at the start, after a call without a reply, and after a reply that an old map may
+//! explain. It also does so while a call waits for a connection, since the silent primary may have been replaced.
 
 use super::dial::Dial;
 use super::error::no_reply;
@@ -23,37 +23,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The time after which a look asks another server as well.
+/// The task asks the next server for the map after this time without an answer.
 const NEXT: Duration = Duration::from_millis(150);
-/// How long a server may take to answer a look.
+/// How long a server may take to answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause between two looks. A look that finds nothing new doubles the pause.
+/// The shortest and the longest pause between two reads of the map. A read that finds no change doubles the pause.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
-/// How often a call that waits for a connection asks for a look.
+/// How often a call that waits for a connection asks the task to read the map again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a call waits for a connection to the server that a redirection names for one time.
+/// How long a call waits for a connection to a server that only a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
 
-/// The way to the servers of a cluster.
+/// Finds connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// Counts the calls to any primary, which take them in turn.
+    /// Counts the calls that any primary may answer. They go to the primaries by rotation.
     turn: AtomicUsize,
 }
 
 struct Shared {
     dial: Arc<Dial>,
     slots: watch::Sender<Arc<Slots>>,
-    /// Asks for a look.
+    /// Wakes the task that reads the map of the slots.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// Why the last look found nothing.
+    /// Why the last read of the map failed.
     trouble: Mutex<Option<RedisError>>,
 }
 
 impl Cluster {
-    /// Starts to look for the slots, on the runtime of the caller.
+    /// Starts the task that reads the map of the slots, on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (slots, _) = watch::channel(Arc::default());
         let shared = Shared {
@@ -68,7 +68,7 @@ impl Cluster {
         Self { shared, turn: AtomicUsize::new(0) }
     }
 
-    /// A connection to the primary that has the key, or to any primary, once there is one; `None` if the runtime ends.
+    /// Waits for a connection to the primary that has the key, or to any primary. Returns `None` if the runtime ends.
     pub(crate) async fn to(&self, key: Option<&[u8]>) -> Option<Route> {
         let mut slots = self.shared.slots.subscribe();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -95,31 +95,31 @@ impl Cluster {
         }
     }
 
-    /// A connection to the server at this address, if there is one in time.
+    /// Waits for a connection to the server at this address. Returns `None` if it takes longer than a second.
     pub(crate) async fn to_address(&self, address: &Address) -> Option<Route> {
         timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
-    /// The primary that has the key, if there is a connection to it.
+    /// Returns the address of the primary that has the key, if there is a connection to that primary.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
         let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
         is_connected.then_some(owner)
     }
 
-    /// The map of the slots, once there is one; `None` if the runtime ends.
+    /// Waits for the map of the slots. Returns `None` if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         let mut slots = self.shared.slots.subscribe();
         let known = slots.wait_for(|slots| !slots.primaries().is_empty()).await;
         known.ok().map(|slots| Arc::clone(&slots))
     }
 
-    /// Asks for a look, since the map may be old.
+    /// Asks the task to read the map again, since it may be old.
     pub(crate) fn look_again(&self) {
         self.shared.doubt.notify_one();
     }
 
-    /// Enters the owner of a slot that a server's redirection names, and asks for a look.
+    /// Changes the owner of a slot, as a server's redirection names it. Also asks the task to read the whole map again.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -128,14 +128,14 @@ impl Cluster {
         self.look_again();
     }
 
-    /// The witnesses of all servers to which there are connections.
+    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         let keepers = self.shared.keepers();
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Why there is no connection to the primary that has the key, or to any primary. Returns the error of the last
-    /// attempt to connect to the primary, or else the error of the last look.
+    /// Returns why there is no connection to the primary that has the key, or to any primary. This is the error of the
+    /// last attempt to connect to that primary, or else the error of the last read of the map.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -148,7 +148,7 @@ impl Shared {
         lock(&self.keepers)
     }
 
-    /// A connection to the server at this address, once there is one; `None` if the runtime ends.
+    /// Waits for a connection to the server at this address. Returns `None` if the runtime ends.
     async fn to(&self, address: &Address) -> Option<Route> {
         let mut keeper = {
             let mut keepers = self.keepers();
@@ -159,7 +159,7 @@ impl Shared {
         Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
     }
 
-    /// One of the primaries, in turn: of those with a connection, if there are any.
+    /// Chooses one of the primaries by rotation. Prefers those with a connection.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
         let keepers = self.keepers();
         let is_connected = |address: &&Address| {
@@ -170,7 +170,7 @@ impl Shared {
         from.get(turn.checked_rem(from.len())?).map(|address| (*address).clone())
     }
 
-    /// The slots, as the server at this address has them.
+    /// Asks the server at this address for its map of the slots.
     async fn ask(&self, address: &Address) -> RedisResult<Slots> {
         let mut question = redis::pipe();
         question.cmd("CLUSTER").arg("SLOTS");
@@ -187,7 +187,7 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// The first answer of these servers. Each is asked a moment after the server before it.
+    /// Returns the first answer of these servers. Each server is asked a moment after the server before it.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -204,7 +204,8 @@ impl Shared {
         found
     }
 
-    /// Replaces the map, and drops the keepers of servers that are not in it. Returns whether the map is new.
+    /// Replaces the map, and gives up the connections to servers that the map does not name. Returns whether the map
+    /// has changed.
     fn take(&self, slots: Slots) -> bool {
         let slots = Arc::new(slots);
         let is_new = self.slots.send_if_modified(|known| {
@@ -212,13 +213,13 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // Only after the map is replaced: calls make keepers for the servers of the map.
+        // This happens after the map is replaced, since calls make keepers for the servers of the map.
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
 }
 
-/// Looks for the slots when that is asked for, and until there is an answer.
+/// Reads the map of the slots whenever that is requested. After a failure, tries again until a server answers.
 async fn look(shared: Arc<Shared>) {
     let seeds = shared.dial.addresses();
     let mut pause = SHORTEST;
@@ -233,7 +234,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The map was good for long, so the next look has another cause and starts with short pauses.
+            // The map was good for long, so the next read has another cause and starts with short pauses.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }
@@ -241,8 +242,9 @@ async fn look(shared: Arc<Shared>) {
     }
 }
 
-/// The servers to ask, in order. One server with an old map must not always answer first, so each look begins with
-/// another server. All primaries of an old map may be gone, so every second look begins with a server of the settings.
+/// Returns the servers in the order in which they are asked for the map. Each read begins with another server, so that
+/// one server with an old map does not always answer first. Every second read begins with a server of the settings,
+/// since all primaries of an old map may be gone.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Making connections.
+//! Makes connections with the settings of the user.
 
 use super::roles::{Named, Roles, named};
 use super::settings::{Connect, ConnectError, Servers, SyncPolicy};
@@ -13,36 +13,38 @@ use redis::{
 };
 use std::sync::Arc;
 
-/// The connections to a server, made by one attempt.
+/// The connections to a server that one attempt has made.
 #[derive(Clone)]
 pub(crate) struct Wire {
-    /// For calls.
+    /// The connection on which scripts run.
     pub(crate) calls: MultiplexedConnection,
-    /// Vouches for their changes, if there is a policy for it.
+    /// Confirms that the changes of scripts are safe. `None` if no policy asks for that.
     pub(crate) witness: Option<Arc<Witness>>,
-    /// The server, if a Sentinel has named it.
+    /// The address of the server, if a Sentinel has named it.
     pub(crate) server: Option<Named>,
 }
 
-/// Makes connections with these settings.
+/// Makes connections to the servers of these settings.
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// The roles of the servers, by the events of the Sentinels.
+    /// Which server is the primary, as the events of the Sentinels say.
     roles: Arc<Roles>,
 }
 
 impl Dial {
+    /// Checks the settings, and prepares TLS. Makes no connection yet.
+    ///
     /// # Errors
     ///
-    /// If the settings cannot work with any server.
+    /// Fails if the settings cannot work with any server.
     pub(crate) fn new(connect: Connect) -> Result<Self, ConnectError> {
         if connect.servers.has_tls() {
-            // The driver takes the process's default provider. It panics if there is no default and the program links
+            // The driver takes the default provider of the process. It panics if there is none and the program links
             // two providers.
             let provider = rustls::crypto::ring::default_provider();
             if rustls::crypto::CryptoProvider::get_default().is_none() {
-                // Another thread may have been first, with a provider as good.
+                // Another thread may have been first, with an equally good provider.
                 drop(provider.install_default());
             }
         }
@@ -61,17 +63,17 @@ impl Dial {
         Ok(dial)
     }
 
-    /// The servers' roles, as far as they are known.
+    /// Returns which server is the primary, as far as the Sentinels have said it.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
 
-    /// The servers' names, for messages.
+    /// Returns the servers of the settings, which messages name.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
 
-    /// The addresses of a cluster's servers that the settings name.
+    /// Returns the addresses of a cluster's servers that the settings name. Returns none without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {
@@ -83,8 +85,8 @@ impl Dial {
         nodes.iter().filter_map(address).collect()
     }
 
-    /// Makes connections to one server of the cluster. All servers have the user name and the password of the first
-    /// server.
+    /// Returns the settings for connections to one server of the cluster. All servers have the user name and the
+    /// password of the first server.
     pub(crate) fn to_node(&self, address: &Address) -> Self {
         let mut connect = self.connect.clone();
         if let Servers::Cluster(nodes) = &self.connect.servers
@@ -102,19 +104,19 @@ impl Dial {
         Self { connect, roles: Arc::default() }
     }
 
-    /// New connections to the only server, or to the primary that Sentinel names. `on_end` is called when any of them
-    /// ends.
+    /// Connects to the only server, or to the primary that Sentinel names. `on_end` is called when any of these
+    /// connections ends.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
             Servers::Single(_) | Servers::Cluster(_) => self.connect.connection_timeout,
-            // Several connections are made in sequence.
+            // Several connections are made one after another.
             Servers::Sentinel { .. } => self.connect.connection_timeout * 3,
         };
         let made = async { self.renewed()?.make(on_end).await };
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    /// With the passwords that are in their files now.
+    /// Returns the settings with passwords that were just read from their files.
     fn renewed(&self) -> RedisResult<Self> {
         Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
     }
@@ -157,9 +159,9 @@ impl Dial {
         Ok(Wire { calls, witness, server })
     }
 
-    /// A new connection that has subscribed to some channels. `on_push` is called with the messages that the server
-    /// sends by itself, and with the connection's end. A cluster passes messages on to all of its nodes; attempts take
-    /// these in turn.
+    /// Makes a connection that subscribes to these channels. `on_push` is called with the messages of the server, and
+    /// when the connection ends. In a cluster each attempt takes the next node, since every node passes messages on to
+    /// all others.
     pub(crate) async fn subscribe(
         &self,
         channels: &[Vec<u8>],
@@ -188,7 +190,7 @@ impl Dial {
                 else {
                     return Err((ErrorKind::InvalidClientConfig, "a cluster without nodes").into());
                 };
-                // The name and the password of the first server count for all.
+                // The user name and the password of the first server count for all servers.
                 let node = node.clone().set_redis_settings(first.redis_settings().clone());
                 dial.client(node)?.get_multiplexed_async_connection_with_config(&config).await?
             }
@@ -197,7 +199,7 @@ impl Dial {
         Ok(connection)
     }
 
-    /// A new connection that has subscribed to all events of a Sentinel of the settings.
+    /// Makes a connection that subscribes to all events of the Sentinel at this place of the settings.
     pub(crate) async fn listen_to_sentinel(
         &self,
         place: usize,
@@ -209,7 +211,7 @@ impl Dial {
         let (Some(first), Some(sentinel)) = (sentinels.first(), sentinels.get(place)) else {
             return Err(nothing());
         };
-        // The name and the password of the first server count for all.
+        // The user name and the password of the first Sentinel count for all Sentinels.
         let sentinel = sentinel.clone().set_redis_settings(first.redis_settings().clone());
         let push = move |push: PushInfo| -> Result<(), ()> {
             on_push(push);
@@ -239,7 +241,7 @@ impl Dial {
             .set_push_sender(notice)
     }
 
-    /// A client that asks the Sentinels for the primary, and the server for its role.
+    /// Builds a client that asks the Sentinels for the primary, and the server for its role.
     fn sentinel(
         &self,
         sentinels: &[ConnectionInfo],
@@ -284,7 +286,7 @@ impl Dial {
     }
 }
 
-/// With the protocol in which the end of a connection is noticed at once.
+/// Selects RESP3, the protocol in which the end of a connection is noticed at once.
 fn resp3(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     info.set_redis_settings(settings)

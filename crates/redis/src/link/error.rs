@@ -1,11 +1,11 @@
-//! The errors of a link: each says whether the script may have run.
+//! The errors of calls to a server. Each error says whether the script may have run.
 
 use core::fmt;
 use core::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// An error of a call.
+/// The error of a call that runs a script.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkError {
     message: Box<str>,
@@ -13,36 +13,36 @@ pub(crate) struct LinkError {
     may_have_run: bool,
 }
 
-/// The error of a call whose reply is missing.
+/// Returns the error of a call whose reply is missing.
 pub(crate) fn no_reply() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }
 
-/// The consequence of a driver's error for a call.
+/// Classifies the driver's error of a call by whether the script has run and what can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The server does not have the script's text. It has not run.
+    /// The server does not have the script's text. The script has not run.
     NotLoaded,
-    /// The server cannot run it now. It has not run.
+    /// The server cannot run the script now. The script has not run.
     Later,
-    /// The connection is to a server that is not, or no longer, the right one. It has not run.
+    /// The connected server is not, or no longer, the right server for the keys. The script has not run.
     Elsewhere,
-    /// Another node of the cluster has the keys for now. It has not run.
+    /// Another node of the cluster has the keys for now. The script has not run.
     Ask,
-    /// The server refuses it, or the script has answered with an error of its own.
+    /// The server refuses the script, or the script has answered with an error of its own.
     Refused,
-    /// The script ended in the middle.
+    /// The script ended in the middle. It may have had a part of its effect.
     Broken,
-    /// The reply is lost.
+    /// The reply is lost. The script may have run.
     Lost,
 }
 
-/// Errors of the server before it starts a script, or at the script's first write: a script that has written goes on.
+/// Codes of errors that come before a script starts, or at its first write: a script that has written goes on.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
 
-/// The text that the server adds to an error that was raised inside a script.
+/// The text that the server adds to an error which was raised inside a script.
 const RAISED: &str = ", on @user_script:";
 
 impl Meaning {
@@ -68,7 +68,7 @@ impl Meaning {
 }
 
 impl LinkError {
-    /// The server's error, or the driver's, with its meaning.
+    /// Makes the error of a call from the error of the server or the driver.
     pub(crate) fn of(script: &str, error: &RedisError) -> Self {
         let may_have_run = matches!(Meaning::of(error), Meaning::Broken | Meaning::Lost);
         let message = match Meaning::of(error) {
@@ -92,65 +92,66 @@ impl LinkError {
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
     }
 
-    /// No reply within the time limit.
+    /// Makes the error of a call that had no reply within the time limit.
     pub(crate) fn late(script: &str, limit: Duration) -> Self {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// The server has made the change, but it is not as safe as the policy asks.
+    /// Makes the error of a change that the server has made, but that is not as safe as the policy asks.
     pub(crate) fn not_safe(why: &str) -> Self {
         Self::unknown(format!("the server made the change, but {why}"))
     }
 
-    /// An error that leaves open whether the script ran.
+    /// Makes an error that leaves open whether the script ran.
     pub(crate) fn unknown(message: impl Into<Box<str>>) -> Self {
         Self { message: message.into(), code: None, may_have_run: true }
     }
 
-    /// The connection has been replaced since the script was made. The script was not sent.
+    /// Makes the error of a script that was not sent, because the connection it was meant for has been replaced.
     pub(crate) fn renewed(script: &str) -> Self {
         let message = format!("the script {script} was not sent: the connection was made again");
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// No connection, or no server that could run the script.
+    /// Makes the error of a script that could not be sent within `patience`, for lack of a connection or of a server
+    /// that could run it.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Whether the script may have had its effect: the reply was lost, came too late, or the script ended in the
-    /// middle.
+    /// Returns whether the script may have had its effect. This is so if the reply was lost or too late, or if the
+    /// script ended in the middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
         self.may_have_run
     }
 
-    /// The first word of the server's error, such as `FENCED` of `redis.error_reply("FENCED ...")`.
+    /// Returns the first word of the server's error, such as `FENCED` of `redis.error_reply("FENCED ...")`.
     pub(crate) fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
 }
 
-/// The code of a script that was not sent since its connection was replaced.
+/// The code of the error of a script that was not sent, because its connection was replaced.
 const RENEWED: &str = "RENEWED";
 
-/// Whether a script was not sent since its connection was replaced.
+/// Returns whether a script was not sent because its connection was replaced.
 pub(crate) fn is_renewed(error: &StoreError) -> bool {
     code_of(error) == Some(RENEWED)
 }
 
-/// The first word of the error that a script answered.
+/// Returns the first word of the error that a script answered.
 fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
 
-/// Whether a script answered that the key of the deployment is lost, or the mark of a shard.
+/// Returns whether a script answered that its server has lost the deployment's key, or the deployment's id in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Whether a script answered that the data have gone back.
+/// Returns whether a script answered that the server's data have gone back.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }
@@ -160,7 +161,7 @@ impl From<LinkError> for StoreError {
         let kind = match error.code() {
             _ if error.may_have_run => StoreErrorKind::Unknown,
             Some("OOM") => StoreErrorKind::Full,
-            // The code by which scripts answer that meet another deployment of the same name.
+            // Scripts answer `OTHER` if they meet another deployment of the same name.
             Some("OTHER" | "BACK") => StoreErrorKind::Closed,
             _ => StoreErrorKind::Io,
         };
@@ -180,7 +181,7 @@ impl core::error::Error for LinkError {}
 mod tests {
     use super::*;
 
-    /// The row of the page's table of failures that names a code.
+    /// Returns the row of the README's table of failures that names a code.
     fn row(code: &str) -> &'static str {
         let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
         rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))

@@ -1,12 +1,12 @@
-//! The events of a subscription.
+//! The events that a subscription reports.
 
-/// An event of a subscription.
+/// An event that a subscription reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard<'a> {
-    /// Messages arrive from now on.
+    /// The subscription works: messages arrive from now on.
     Begin,
-    /// A message.
+    /// A message has arrived on one of the channels.
     Message(&'a [u8]),
-    /// Messages may be lost from now on.
+    /// The subscription has ended: messages may be lost until it begins again.
     End,
 }

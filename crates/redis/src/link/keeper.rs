@@ -1,4 +1,4 @@
-//! The task that keeps a connection: it makes another for each that has ended, for as long as it takes.
+//! A task that keeps a connection open. After a connection has ended, the task tries until another connection is made.
 
 use super::dial::{Dial, Wire};
 use super::roles::Roles;
@@ -10,24 +10,24 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
-/// The pauses between attempts.
+/// The shortest and the longest pause between two attempts to connect. A pause is twice as long as the pause before it.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How long a connection must have lasted for the pauses to start with the shortest again.
+/// After a connection that lasted this long, the pauses start with the shortest again.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// The present state.
+/// The connection that the task keeps, and how its last attempt went.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// The number of the attempt that made the connection, or that is under way.
+    /// The number of the attempt that made the connection, or that is under way. The first attempt has the number 1.
     pub(crate) attempt: u64,
     pub(crate) connection: Option<Wire>,
     /// Why the last attempt failed.
     pub(crate) trouble: Option<RedisError>,
 }
 
-/// A handle of the task. The task ends when its last handle is dropped.
+/// Gives access to the connection that a task keeps. The task ends when its last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     states: watch::Receiver<State>,
@@ -35,7 +35,7 @@ pub(crate) struct Keeper {
     _task: Arc<Task>,
 }
 
-/// A task that ends when this is dropped.
+/// Aborts a task when this value is dropped.
 pub(crate) struct Task(AbortHandle);
 
 impl Task {
@@ -59,18 +59,18 @@ impl Keeper {
         Self { states, doubts, _task: Arc::new(Task::of(&task)) }
     }
 
-    /// The present state.
+    /// Returns the present state of the connection.
     pub(crate) fn state(&self) -> State {
         self.states.borrow().clone()
     }
 
-    /// The connection, once there is one, with the number of its attempt; `None` if the runtime ends.
+    /// Waits for a connection. Returns it with the number of its attempt, or `None` if the runtime ends.
     pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
     }
 
-    /// Takes the connection out of use if it is to another server than the Sentinels name.
+    /// Takes the connection out of use if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
         if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
@@ -78,7 +78,8 @@ impl Keeper {
         }
     }
 
-    /// Takes the connection that this attempt made out of use, if it is in use. The next call waits for another.
+    /// Takes the connection that this attempt made out of use, unless it was replaced already. The next call waits for
+    /// another.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
@@ -103,7 +104,7 @@ async fn keep(
         };
         let made = {
             let dial = Arc::clone(&dial);
-            // In a task of its own, so that a panic of the driver only fails the attempt.
+            // A task of its own makes the connection, so that a panic of the driver only fails the attempt.
             tokio::spawn(async move { dial.connect(on_end).await }).await
         };
         match made {

@@ -1,4 +1,4 @@
-//! Subscriptions: a connection of their own, which is made again for as long as it takes.
+//! Subscriptions to channels. Each has a connection of its own, which is made again whenever it ends.
 
 use super::Ear;
 use super::dial::Dial;
@@ -12,21 +12,21 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// The pauses between attempts.
+/// The shortest and the longest pause between two attempts to subscribe.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The pause between two questions whether the server is still there, and how long it may take to answer.
+/// How often the task pings the server, and how long the server may take to answer.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause before a second look at a primary that seems to have changed.
+/// The pause before the task verifies that the key's primary has really changed.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a connection may take to be made and to subscribe, with the steps of Sentinel.
+/// How long a connection may take to be made and to subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Calls the ear with the end of the subscription, even if its future is dropped.
+/// Reports the end of a subscription when it is dropped, so also if the subscription's future is dropped.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {
@@ -35,13 +35,13 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of some channels, for ever. In a cluster, whose servers pass all messages on to each
-/// other, the subscription is at the primary that has the key `beside`, which then knows whether this process has its
-/// connection. While this process has no connection to that primary, another server passes the messages on.
+/// Calls `ear` with the messages of these channels, for ever. In a cluster, the subscription is at the primary that has
+/// the key `beside`, so that this primary knows whether this process is connected. While this process has no connection
+/// to that primary, it subscribes at another server. Servers of a cluster pass all messages on to each other.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {
-        // A primary that accepts no further connection is tried every other time.
+        // A primary that refuses the connection is tried only every other time.
         let primary = routes.connected_owner(beside).filter(|_| !is_refused);
         is_refused = primary.is_some();
         let at_primary = primary.as_ref().map(|address| dial.to_node(address));
@@ -61,7 +61,7 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             is_refused = false;
             let mut elsewhere = None;
             ear(Heard::Begin);
-            // If the server disappears without closing the connection, only an unanswered question shows it.
+            // If the server disappears without closing the connection, only an unanswered ping shows it.
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
@@ -72,7 +72,7 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
                 let ping = redis::cmd("PING");
                 let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else { break };
                 pause = SHORTEST;
-                // A single map of the slots may be old.
+                // A single map of the slots may be old, so a second map must confirm the change.
                 let owner = routes.connected_owner(beside).filter(|owner| primary.as_ref() != Some(owner));
                 if owner.is_some() && owner == elsewhere {
                     break;

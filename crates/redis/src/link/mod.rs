@@ -29,16 +29,16 @@ pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 pub(crate) use witness::Witness;
 
-/// The answer to a call of [`Link`]. The future needs no tokio runtime around it.
+/// The future answer to a call of [`Link`]. It can be polled without a tokio runtime.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
 
-/// Ends after a time.
+/// A future that ends after a set time.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Called with the events of a subscription. It must not block.
+/// A function that is called with the events of a subscription. It must not block.
 pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
-/// A way to the server that runs scripts.
+/// Runs scripts on Redis servers.
 pub(crate) trait Link: Send + Sync {
     /// Runs `script` on the server that has `keys`. The future ends within the time limit of the connection.
     ///
@@ -52,8 +52,8 @@ pub(crate) trait Link: Send + Sync {
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
-    /// The same, with the witness of the server that has run the script, if a policy asks for safer changes than the
-    /// server makes by itself.
+    /// Runs a script like [`run`](Self::run). If a policy asks for safer changes than the server makes by itself, also
+    /// returns the witness that can confirm the changes of the server.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -64,8 +64,8 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(async move { Ok((answer.await?, None)) })
     }
 
-    /// The same on the connection that this [attempt](Self::attempt) has made. If another connection is in use, the
-    /// script is not sent.
+    /// Runs a script like [`run_before_witness`](Self::run_before_witness), on the connection that this
+    /// [attempt](Self::attempt) has made. If another connection is in use, the script is not sent.
     fn run_on<'a>(
         &'a self,
         _attempt: u64,
@@ -76,40 +76,40 @@ pub(crate) trait Link: Send + Sync {
         self.run_before_witness(script, keys, arguments)
     }
 
-    /// The number of the attempt to connect whose connection is in use, or that is under way. Always the same in a
-    /// cluster.
+    /// Returns the number of the attempt to connect that made the present connection or is under way. In a cluster, the
+    /// number is always the same.
     fn attempt(&self) -> u64 {
         0
     }
 
-    /// The witnesses of all servers to which there are connections.
+    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
     fn witnesses(&self) -> Vec<Arc<Witness>> {
         Vec::new()
     }
 
-    /// Ends after a time.
+    /// Returns a future that ends after this time.
     fn wait(&self, _: Duration) -> Pause {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of some channels, until the value that it returns is dropped. In a cluster the
-    /// subscription is at the primary that has the key, as long as there is a connection to that primary. A link
-    /// without subscriptions calls nothing.
+    /// Calls `ear` with the messages of these channels until the returned value is dropped. In a cluster, the
+    /// subscription is at the primary that has the key `_beside`, as long as there is a connection to that primary. A
+    /// link without subscriptions returns `None`.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 
-    /// The runtime for tasks that several callers share; none if each caller sends its own calls.
+    /// Returns the runtime for tasks that several callers share. Returns `None` if each caller sends its own calls.
     fn runtime(&self) -> Option<Handle> {
         None
     }
 
-    /// The time for which a call may wait before it is sent.
+    /// Returns how long a call may wait before it is sent.
     fn patience(&self) -> Duration {
         Duration::MAX
     }
 
-    /// Whether the servers are a cluster, in which a script's keys must be in one slot.
+    /// Returns whether the servers are a cluster, in which all keys of a script must be in one slot.
     fn is_cluster(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! The roles of the servers, by the events of the Sentinels.
+//! Keeps track of which server is the primary, by the events of the Sentinels.
 
 use core::time::Duration;
 use redis::ConnectionAddr;
@@ -6,22 +6,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time for which calls are held. It is less than the patience of a call, unless that is set.
+/// The longest time for which calls are held back. It is less than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The time for which a Sentinel's word about the primary counts more than the words of the other Sentinels.
+/// For this time after a Sentinel has named the primary, other Sentinels that name another server are ignored.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// A server by the address that the Sentinels have for it.
+/// Identifies a server by the host and port that the Sentinels have for it.
 pub(crate) type Named = (Box<str>, u16);
 
-/// The roles of the servers, as far as they are known.
+/// The roles of the servers, as far as the Sentinels have reported them.
 #[derive(Debug)]
 pub(crate) struct Roles {
-    /// Until when calls are held.
+    /// The moment until which calls are held back, because a failover is under way.
     held: watch::Sender<Option<Instant>>,
-    /// The primary that was named last, and when.
+    /// The primary that a Sentinel has named last, and when.
     named: Mutex<Option<(Named, Instant)>>,
-    /// Counts the changes of the primary.
+    /// Counts how often the primary has changed.
     changes: watch::Sender<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Roles {
     }
 }
 
-/// The address as the Sentinels have it.
+/// Returns the host and port of an address. Returns `None` for a local socket.
 pub(crate) fn named(address: &ConnectionAddr) -> Option<Named> {
     match address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -46,7 +46,7 @@ impl Roles {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends when calls are not held.
+    /// Waits until calls are no longer held back.
     pub(crate) async fn settled(&self) {
         let mut held = self.held.subscribe();
         loop {
@@ -56,12 +56,12 @@ impl Roles {
         }
     }
 
-    /// The changes of the primary, for a task that waits for the next change.
+    /// Returns a receiver that notices the next change of the primary.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Whether a server may be the primary, by the words of the Sentinels.
+    /// Returns whether this server may be the primary, as far as the Sentinels have said recently.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
@@ -69,7 +69,7 @@ impl Roles {
     }
 
     pub(super) fn hold(&self) {
-        // A failover has several events from several Sentinels. Together they are one hold.
+        // Several Sentinels report several events of one failover. Together they hold calls back only once.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {
@@ -83,7 +83,7 @@ impl Roles {
         self.held.send_replace(None);
     }
 
-    /// Takes the primary that a Sentinel names.
+    /// Records the primary that a Sentinel has named.
     pub(super) fn name(&self, primary: Named) {
         let mut named = self.lock();
         let is_new = named.as_ref().is_none_or(|(known, _)| *known != primary);

@@ -1,4 +1,4 @@
-//! The way of a call to a server.
+//! The connection that a call takes.
 
 use super::dial::Wire;
 use super::keeper::Keeper;
@@ -6,18 +6,19 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection, and the keeper that replaces it.
+/// A connection for one call, and the keeper that replaces the connection after its end.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt that made the connection.
     pub(crate) attempt: u64,
     pub(crate) connection: Wire,
-    /// The server's address in a cluster.
+    /// The address of the server. `None` without a cluster.
     pub(crate) address: Option<Address>,
 }
 
 impl Route {
-    /// The replies to the commands in order, without the first `skipped` replies. Errors of the server are values.
+    /// Sends commands, and returns their replies in order, without the first `skipped`. Errors of the server are
+    /// values.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }
@@ -27,7 +28,7 @@ impl Route {
         self.keeper.doubt(self.attempt).await;
     }
 
-    /// The server to which an answer redirects.
+    /// Returns the server that a redirection names. Returns `None` for other errors, and without a cluster.
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }

@@ -1,4 +1,4 @@
-//! The ways to the servers.
+//! Chooses the connection for each call, with or without a cluster.
 
 use super::cluster::Cluster;
 use super::dial::Dial;
@@ -12,9 +12,9 @@ use super::witness::Witness;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::sync::Arc;
 
-/// The ways to the servers.
+/// Provides connections to the servers.
 pub(crate) enum Routes {
-    /// To one server, or to the primary that Sentinel names. The tasks listen to the Sentinels.
+    /// There is one server, or a primary that Sentinel names. The tasks listen to the Sentinels.
     Server {
         keeper: Keeper,
         roles: Arc<Roles>,
@@ -23,10 +23,10 @@ pub(crate) enum Routes {
     Cluster(Cluster),
 }
 
-/// Where a call goes in a cluster. Without a cluster, all calls go to one server.
+/// Says which server of a cluster a call goes to. Without a cluster, all calls go to the only server.
 #[derive(Clone, Debug)]
 pub(crate) enum Place<'a> {
-    /// The primary that has this key, or any primary.
+    /// The primary that has this key, or with `None` any primary.
     Key(Option<&'a [u8]>),
     /// The server at this address.
     Address(Address),
@@ -53,8 +53,8 @@ impl Routes {
         }
     }
 
-    /// A connection to a place, once there is one; `None` if the runtime ends, or if a server that a redirection names
-    /// has no connection in time.
+    /// Waits for a connection to a place. Returns `None` if the runtime ends. Also returns `None` if the place is an
+    /// address and its server cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { keeper, roles, .. }, _) => {
@@ -68,8 +68,8 @@ impl Routes {
         }
     }
 
-    /// Asks for a look after a call on this route failed or had no reply, since the key may have another primary now.
-    /// After `MOVED`, changes the map as well. Without a cluster, does nothing.
+    /// Asks for a new map of the slots after a failed call on this route, since the key may have another primary now.
+    /// After `MOVED`, also changes the map at once. Without a cluster, does nothing.
     pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
         let moved = error.filter(|error| is_moved(error));
@@ -79,7 +79,7 @@ impl Routes {
         }
     }
 
-    /// Which primary of a cluster has which slot, once that is known; `None` without a cluster.
+    /// Waits for the map of a cluster's slots. Returns `None` without a cluster, or if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         match self {
             Self::Server { .. } => None,
@@ -87,7 +87,8 @@ impl Routes {
         }
     }
 
-    /// The primary of a cluster that has the key, if there is a connection to it; `None` without a cluster.
+    /// Returns the primary of a cluster that has the key, if there is a connection to it. Returns `None` without a
+    /// cluster.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         match self {
             Self::Server { .. } => None,
@@ -95,7 +96,8 @@ impl Routes {
         }
     }
 
-    /// The number of the attempt whose connection is in use, or that is under way; 0 in a cluster.
+    /// Returns the number of the attempt to connect that made the present connection or is under way. Returns 0 in a
+    /// cluster.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,
@@ -103,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// The witnesses of all servers to which there are connections.
+    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
             Self::Server { keeper, .. } => {
@@ -113,7 +115,7 @@ impl Routes {
         }
     }
 
-    /// Why there is no connection to a place, if that is known.
+    /// Returns why there is no connection to a place, if that is known.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
             (Self::Server { keeper, .. }, _) => keeper.state().trouble,

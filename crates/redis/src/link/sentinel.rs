@@ -1,4 +1,4 @@
-//! The events of the Sentinels while the roles of the servers change.
+//! Listens to the events of the Sentinels, to notice a failover early.
 //!
 //! In an orderly failover the old primary goes on as a primary for some ten seconds, until the Sentinels make it a
 //! replica. Writes to it in that time are lost. So a task listens to each Sentinel.
@@ -9,11 +9,11 @@
 //! | `+promoted-slave`, `+switch-master` | it is a primary | the connection is replaced by one to that server; calls go on |
 //! | `-failover-abort-...`, or nothing for four seconds | the old primary stays | calls go on |
 //!
-//! For three seconds after such an event, only the server that it names is taken for the primary. A Sentinel that does
-//! not know of the event yet names the old primary, which still says that it is a primary.
+//! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not
+//! know of the event yet still names the old primary, which itself claims to be a primary.
 //!
-//! A silent Sentinel stops nothing. In that case the end of the connection, or the answer `READONLY`, shows the change,
-//! as without this task.
+//! A silent Sentinel stops nothing. In that case the client notices the change when the connection ends, or by the
+//! answer `READONLY`, as it would without this task.
 
 use super::dial::Dial;
 use super::keeper::Keeper;
@@ -24,14 +24,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// The pauses between attempts to listen.
+/// The shortest and the longest pause between two attempts to listen to a Sentinel.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The pause between two questions whether a Sentinel is still there, and how long it may take to answer.
+/// How often the task pings a Sentinel, and how long the Sentinel may take to answer.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// An event about the primary.
+/// An event of a Sentinel about the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Begins,
@@ -41,7 +41,7 @@ enum Event {
     Silence,
 }
 
-/// Reads an event about a primary with this name in the Sentinels.
+/// Parses an event about the primary with this service name. Returns `None` for other events.
 fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     let (channel, message) = (core::str::from_utf8(channel).ok()?, core::str::from_utf8(message).ok()?);
     let words: Vec<&str> = message.split(' ').collect();
@@ -49,10 +49,10 @@ fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
         Some(((*words.get(host)?).into(), words.get(port)?.parse().ok()?))
     };
     if channel == "+switch-master" {
-        // name, old host, old port, new host, new port
+        // The words are: name, old host, old port, new host, new port.
         return (words.first() == Some(&service)).then(|| address(3, 4)).flatten().map(Event::IsPrimary);
     }
-    // master, name, host, port; or kind, name, host, port, @, name of the primary, host, port
+    // The words are either: master, name, host, port. Or: kind, name, host, port, @, name of the primary, host, port.
     let name = match words.first() {
         Some(&"master") => words.get(1),
         _ => words.iter().position(|word| *word == "@").and_then(|at| words.get(at + 1)),
@@ -68,7 +68,8 @@ fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     }
 }
 
-/// Listens to one of the Sentinels, for ever.
+/// Listens to the Sentinel at this place of the settings, for ever. Holds calls back, and replaces the connection, as
+/// the module says.
 pub(super) async fn follow(
     dial: Arc<Dial>,
     place: usize,
@@ -98,15 +99,14 @@ pub(super) async fn follow(
                     Ok(Some(Event::Begins)) => roles.hold(),
                     Ok(Some(Event::IsPrimary(primary))) => {
                         roles.name(primary);
-                        // Before calls go on, so that none of them takes the connection to the old primary.
+                        // This happens before calls go on, so that no call takes the connection to the old primary.
                         keeper.leave_others(&roles).await;
                         roles.release();
                     }
                     Ok(Some(Event::Ends)) => roles.release(),
                     Ok(Some(Event::Silence) | None) => break,
                     Err(_) => {
-                        // If the Sentinel disappears without closing the connection, only an unanswered question shows
-                        // it.
+                        // If the Sentinel disappears without closing the connection, only an unanswered ping shows it.
                         let ping = redis::cmd("PING");
                         let Ok(Ok(_)) = timeout(REPLY, connection.send_packed_command(&ping)).await else {
                             break;

@@ -1,4 +1,4 @@
-//! Calls: one script each, with its limits of time.
+//! Runs scripts on the servers, within the time limits of the settings.
 
 use super::dial::Dial;
 use super::error::{LinkError, Meaning, no_reply};
@@ -22,15 +22,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The pauses between attempts of a call that has not run.
+/// The shortest and the longest pause between two attempts of a call that has surely not run.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Calls to the servers of a [`Connect`], on a runtime of its own. Callers need none.
+/// Runs calls to the servers of a [`Connect`] on a runtime of its own. Callers need no runtime.
 pub(crate) struct Session {
     caller: Arc<Caller>,
     dial: Arc<Dial>,
-    /// `None` only while the value is dropped.
+    /// The session's own runtime. `None` only while the session is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -38,35 +38,35 @@ struct Caller {
     routes: Routes,
     servers: String,
     patience: Duration,
-    /// The limit of one reply.
+    /// How long a server may take to reply.
     limit: Duration,
     is_cluster: bool,
-    /// Whether the servers know flags of scripts, as far as they were asked.
+    /// The servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
     knows_flags: AtomicBool,
 }
 
-/// How a script is named to the server.
+/// How a command refers to a script: by the hash of its text, or with the whole text.
 #[derive(Clone, Copy)]
 enum By {
     Name,
     Text,
 }
 
-/// One call of a script.
+/// The arguments of one call that runs a script.
 struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// The attempt that must have made the connection, if any.
+    /// If set, the script is sent only on the connection that this attempt has made.
     attempt: Option<u64>,
 }
 
 impl Session {
-    /// Starts to connect, and does not wait for it.
+    /// Starts to connect to the servers. Returns without waiting for a connection.
     ///
     /// # Errors
     ///
-    /// If the settings cannot work, or no thread can be started.
+    /// Fails if the settings cannot work, or no thread can be started.
     pub(crate) fn open(connect: &Connect) -> Result<Self, ConnectError> {
         let dial = Arc::new(Dial::new(connect.clone())?);
         let runtime = Builder::new_multi_thread()
@@ -91,7 +91,7 @@ impl Session {
         Ok(Self { caller: Arc::new(caller), dial, runtime: Some(runtime) })
     }
 
-    /// Runs a future on the session's runtime. Any executor may poll the result.
+    /// Runs a future on the session's runtime. Any executor may poll the returned future.
     fn spawn<T, F>(&self, work: impl FnOnce(Arc<Caller>) -> F) -> Answer<'static, T>
     where
         T: Send + 'static,
@@ -101,15 +101,15 @@ impl Session {
             return Box::pin(async { Err(LinkError::unknown("the connection is closed")) });
         };
         let task = runtime.spawn(work(Arc::clone(&self.caller)));
-        // A task ends early only with its runtime. The caller may be a task of another runtime that blocks on this
-        // future, and never returns to its runtime between the answers of many shards. So the budget of that runtime
-        // must not count.
+        // A task ends early only with its runtime. The caller may block on this future inside a task of another tokio
+        // runtime. Then the task never yields between the answers of many shards, so the budget of that runtime must
+        // not count.
         Box::pin(unconstrained(async {
             task.await.unwrap_or_else(|error| Err(LinkError::unknown(format!("a call ended: {error}"))))
         }))
     }
 
-    /// The replies of any primary to plain commands. Errors of the server are values.
+    /// Sends plain commands to any primary, and returns the replies. Errors of the server are values.
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
@@ -118,12 +118,13 @@ impl Session {
         })
     }
 
-    /// The reply of the server, or of each primary of a cluster, with its address.
+    /// Sends a command to the server, or to each primary of a cluster. Returns each reply with the address of its
+    /// server.
     pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
         self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
     }
 
-    /// Which primary of a cluster has which slot. The map is empty without a cluster, or if no server has answered.
+    /// Returns the map of a cluster's slots. The map is empty without a cluster, or if no server has answered in time.
     pub(crate) fn slots(&self) -> Answer<'static, Arc<Slots>> {
         self.spawn(async |caller: Arc<Caller>| {
             let slots = timeout(caller.patience, caller.routes.slots()).await;
@@ -135,7 +136,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // In the background, so that the value may be dropped anywhere: a wait is forbidden within a runtime.
+            // The runtime ends in the background, so that a session may be dropped anywhere: waiting is forbidden
+            // within a runtime.
             runtime.shutdown_background();
         }
     }
@@ -186,7 +188,7 @@ impl Link for Session {
     fn wait(&self, time: Duration) -> Pause {
         match &self.runtime {
             Some(runtime) => {
-                // A sleep is made within the runtime.
+                // A sleep must be created within the runtime.
                 let task = runtime.spawn(async move { sleep(time).await });
                 Box::pin(unconstrained(async { drop(task.await) }))
             }
@@ -215,8 +217,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. A script that has surely not run is sent again until it has, or until the patience ends. A script
-    /// that may have run is reported to the caller.
+    /// Runs a script. If a script has surely not run, sends it again until it runs or the settings' `patience` is over.
+    /// If a script may have run, returns an error instead.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);
@@ -228,7 +230,7 @@ impl Caller {
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
-                // The server that was named may be gone.
+                // The server that the redirection named may be gone.
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
@@ -249,7 +251,7 @@ impl Caller {
                 Ok(Err(error)) => error,
             };
             if has_flags && is_about_flags(&error) {
-                // An old server, which runs the same script without flags.
+                // The server is old. It runs the same script without flags.
                 self.knows_flags.store(false, Ordering::Relaxed);
                 by = By::Name;
                 continue;
@@ -257,14 +259,14 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
-                    // The text goes to the server that lacks it.
+                    // The text must go to the server that lacks it.
                     if is_elsewhere {
                         place = route.address.map_or(place, Place::Address);
                     }
                     continue;
                 }
                 Meaning::Ask => {
-                    // Without a pause, since another server has the keys now.
+                    // There is no pause, since another server has the keys now.
                     if let Some(address) = route.redirection(&error)
                         && Instant::now() < end
                     {
@@ -294,7 +296,7 @@ impl Caller {
         }
     }
 
-    /// The replies of the server at a place, and in a cluster the server's address.
+    /// Sends commands to the server at a place. Returns the replies, and in a cluster the server's address.
     async fn ask(
         &self,
         commands: &Pipeline,
@@ -332,7 +334,7 @@ impl Caller {
         try_join_all(asked).await
     }
 
-    /// A connection to a place, once there is one.
+    /// Waits until `end` for a connection to a place. The error tells why there is none.
     async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
         if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
@@ -343,8 +345,8 @@ impl Caller {
     }
 }
 
-/// Sends a script's command, and returns the answer. A server that has the keys only for now must be asked to accept
-/// them.
+/// Sends the command of a script, and returns the answer. If the server has the keys only during a move of their slot,
+/// an `ASKING` goes first.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {
@@ -371,7 +373,7 @@ impl Call {
     }
 }
 
-/// Whether a server has refused the first line of a script, which has its flags. Nothing has run then.
+/// Returns whether a server has refused the flags in the first line of a script. In that case the script has not run.
 fn is_about_flags(error: &RedisError) -> bool {
     let is_meant = |detail: &str| {
         ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))

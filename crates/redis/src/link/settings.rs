@@ -9,10 +9,10 @@ use redis::{
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How the store reaches Redis: one server, a primary that Sentinel watches, or a cluster.
+/// Settings for the connection to Redis: to one server, to a primary that Sentinel watches, or to a cluster.
 ///
 /// URLs have the form `redis://user:password@host:6379/0`; `rediss://` asks for TLS, and `unix:///path` is a local
-/// socket. A name and a password in URLs of a cluster are those of its first node, for all nodes.
+/// socket. For a cluster, the user name and the password in the first URL count for all nodes.
 ///
 /// ```
 /// use core::time::Duration;
@@ -32,19 +32,19 @@ pub struct Connect {
     pub(crate) connection_timeout: Duration,
     pub(crate) patience: Duration,
     pub(crate) sync: SyncPolicy,
-    /// The user, and the file of the password.
+    /// The user name, and the path of the file that has the password.
     pub(crate) password: Option<(Box<str>, PathBuf)>,
     pub(crate) sentinel_password: Option<PathBuf>,
 }
 
-/// The servers.
+/// The servers that the settings name.
 #[derive(Clone)]
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary, whose address Sentinel knows.
+        /// The database and the user at the primary. The Sentinels know the primary's address.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },
@@ -58,37 +58,37 @@ pub struct Tls {
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The copies that a change must have before it counts as stored.
+/// Says how many copies a change must have before it counts as stored.
 ///
-/// Redis copies its changes to replicas, and writes its append-only file, after it has answered, so a failure can lose
-/// changes that were answered. `None` is as safe as the server's own settings. The other policies wait for more where a
-/// caller is promised more: with `Durability::PowerLoss`. The wait is on a connection of its own, so claims, looks,
-/// renewals and reads do not wait. The crate's page has a table.
+/// Redis copies its changes to replicas, and writes its append-only file, after it has answered. So a failure can lose
+/// changes that were answered. `None` is as safe as the server's own settings. The other policies wait for more copies
+/// if the caller asks for `Durability::PowerLoss`. The wait is on a connection of its own, so claims, polls, renewals
+/// and reads do not wait. The crate's page has a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// The primary has executed it.
+    /// The primary has executed the change.
     #[default]
     None,
-    /// The set number of replicas has received it as well (`WAIT`), within this time. Otherwise the call fails and its
-    /// outcome is not known: the primary has executed it.
+    /// This number of replicas has also received the change (`WAIT`) within this time. Otherwise the call fails and its
+    /// outcome is unknown, although the primary has executed the change.
     Wait {
-        /// The number of replicas.
+        /// The number of replicas that must receive the change.
         replicas: u32,
-        /// How long the server waits for them.
+        /// How long the server waits for the replicas.
         timeout: Duration,
     },
-    /// It is in the append-only files of the primary and of the set number of replicas, synchronised to the disk
+    /// The change is in the append-only files of the primary and of this number of replicas, synchronised to the disk
     /// (`WAITAOF`, Redis 7.2 and later).
     WaitAof {
-        /// The number of replicas.
+        /// The number of replicas that must have the change in their files.
         replicas: u32,
         /// How long the server waits for the files.
         timeout: Duration,
     },
 }
 
-/// Settings of a connection that cannot work.
+/// The error of settings with which no connection can work.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -109,22 +109,22 @@ impl Connect {
         }
     }
 
-    /// One server.
+    /// Connects to one server.
     ///
     /// # Errors
     ///
-    /// If `url` does not name a server.
+    /// Fails if `url` does not name a server.
     pub fn single(url: &str) -> Result<Self, ConnectError> {
         Ok(Self::to(Servers::Single(info(url)?)))
     }
 
-    /// The primary that these Sentinels know by the name `service`. The URLs are the Sentinels'. The name and the
-    /// password in the first URL count for all Sentinels. [`user`](Self::user) and [`database`](Self::database) are the
-    /// primary's. With `rediss://`, the primary is reached by TLS as well.
+    /// Connects to the primary that these Sentinels know by the name `service`. The URLs are those of the Sentinels.
+    /// The user name and the password in the first URL count for all Sentinels. [`user`](Self::user) and
+    /// [`database`](Self::database) apply to the primary. With `rediss://`, the primary is reached by TLS as well.
     ///
     /// # Errors
     ///
-    /// If there is no URL, or if a URL does not name a server.
+    /// Fails if there is no URL, or if a URL does not name a server.
     pub fn sentinel(urls: impl IntoIterator<Item: AsRef<str>>, service: &str) -> Result<Self, ConnectError> {
         let sentinels = infos(urls)?;
         let is_tls = sentinels.iter().any(is_tls);
@@ -132,12 +132,12 @@ impl Connect {
         Ok(Self::to(Servers::Sentinel { sentinels, service: service.into(), primary, is_tls }))
     }
 
-    /// The cluster that has these nodes, which name the other nodes. If several are given, some of them may be down at
-    /// the start and after a cut.
+    /// Connects to the cluster that has these nodes. The nodes name all others, so a single URL suffices. With several
+    /// URLs, some of these nodes may be down at the start, and when the connection is made again.
     ///
     /// # Errors
     ///
-    /// If there is no URL, if a URL names no server, or if the URLs differ in their use of TLS.
+    /// Fails if there is no URL, if a URL names no server, or if the URLs differ in their use of TLS.
     pub fn cluster(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Self, ConnectError> {
         let nodes = infos(urls)?;
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
@@ -154,67 +154,68 @@ impl Connect {
         Ok(Self::to(Servers::Cluster(nodes)))
     }
 
-    /// The user of the access control list, and the password.
+    /// Sets the user of the access control list, and the user's password.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.servers.each(|info| info.set_username(name).set_password(password));
         self
     }
 
-    /// The user of the access control list, and the file of the password, without the end of its last line. It is read
-    /// for each connection, so that a password may change while the program runs. A connection is not made while the
-    /// file cannot be read or is empty.
+    /// Sets the user of the access control list, and the file that has the password. The end of the file's last line
+    /// does not count. The file is read for each connection, so the password may change while the program runs. If the
+    /// file cannot be read or is empty, the connection fails.
     #[must_use]
     pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
         self.password = Some((name.into(), password.into()));
         self
     }
 
-    /// The file of the Sentinels' password, which is read in the same way.
+    /// Sets the file that has the Sentinels' password. It is read for each connection, as for
+    /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
         self.sentinel_password = Some(password.into());
         self
     }
 
-    /// The number of the database. A cluster has only 0.
+    /// Sets the number of the database. A cluster has only database 0.
     #[must_use]
     pub fn database(mut self, number: u16) -> Self {
         self.servers.each(|info| info.set_db(number.into()));
         self
     }
 
-    /// Certificates for URLs with `rediss://`. Without this call, the system's authorities are trusted.
+    /// Sets certificates for URLs with `rediss://`. Without this call, the system's authorities are trusted.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// How long a reply may take, 5 seconds unless set. After it the outcome of the call is not known, and the
-    /// connection is replaced.
+    /// Sets how long a reply may take, 5 seconds unless set. After this time the outcome of the call is unknown, and
+    /// the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be made, 2 seconds unless set.
+    /// Sets how long it may take to make a connection, 2 seconds unless set.
     #[must_use]
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// How long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After it
-    /// the call fails, and surely has had no effect. A call takes at most this and the response timeout.
+    /// Sets how long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After
+    /// this time the call fails, and surely has had no effect. A call takes at most this time and the response timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The copies that a change must have before it counts as stored.
+    /// Sets how many copies a change must have before it counts as stored.
     #[must_use]
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.sync = policy;
@@ -222,7 +223,7 @@ impl Connect {
     }
 }
 
-/// The text of a file with a secret, without the end of its last line.
+/// Reads a secret from a file, without the end of its last line. Fails if the file is empty.
 fn secret(path: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     let text = text.trim_end_matches(['\n', '\r']);
@@ -233,7 +234,7 @@ fn secret(path: &Path) -> io::Result<String> {
 }
 
 impl Connect {
-    /// The settings with the passwords that are in their files now.
+    /// Returns the settings with passwords that were just read from their files.
     pub(crate) fn renewed(&self) -> RedisResult<Self> {
         let read = |path: &Path| {
             secret(path).map_err(|error| {
@@ -257,14 +258,14 @@ impl Connect {
         Ok(renewed)
     }
 
-    /// Whether the servers are a cluster's.
+    /// Returns whether the servers are a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 }
 
 impl Servers {
-    /// Changes the settings for each server that has data.
+    /// Changes the settings of each server that has data. The settings of Sentinels stay.
     fn each(&mut self, change: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         let changed =
             |info: &ConnectionInfo| info.clone().set_redis_settings(change(info.redis_settings().clone()));
@@ -275,7 +276,7 @@ impl Servers {
         }
     }
 
-    /// Whether a server is reached by TLS.
+    /// Returns whether any server is reached by TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
             Self::Single(info) => is_tls(info),
@@ -286,20 +287,20 @@ impl Servers {
 }
 
 impl Tls {
-    /// The system's authorities are trusted, and no client certificate is sent.
+    /// Trusts the system's authorities, and sends no client certificate.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The authority of the servers' certificates, instead of the system's.
+    /// Trusts this authority for the servers' certificates, instead of the system's authorities.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(pem.into());
         self
     }
 
-    /// The client's certificate and its key, for servers that ask for a certificate.
+    /// Sends this certificate to servers that ask for a client certificate. `key` is the certificate's private key.
     #[must_use]
     pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((certificate.into(), key.into()));
@@ -316,7 +317,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// How long the server may wait for replicas or for files.
+    /// Returns how long the server may wait for replicas or for files.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -353,7 +354,7 @@ fn infos(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<ConnectionInfo
     Ok(infos)
 }
 
-/// The addresses, without names and passwords.
+/// Writes the addresses, without user names and passwords.
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, infos: &[ConnectionInfo]| {

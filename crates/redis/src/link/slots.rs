@@ -1,4 +1,4 @@
-//! The slots of a cluster, and the primary that has each.
+//! The map of a cluster's slots, which tells the primary of each slot.
 
 use crate::layout::SLOTS;
 use core::fmt;
@@ -6,14 +6,14 @@ use redis::{Value, from_redis_value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The address of a server, as the cluster names it.
+/// The host and port of a server, as the cluster names them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) host: Arc<str>,
     pub(crate) port: u16,
 }
 
-/// Which primary has which slot, as one server has answered.
+/// The map of a cluster's slots, as one server has answered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// All primaries, sorted by address, without repetitions.
@@ -23,14 +23,14 @@ pub(crate) struct Slots {
 }
 
 impl Address {
-    /// The address in a redirection.
+    /// Parses the address in a redirection by the server at `of_answer`.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// The address with this host and port. An empty host, and a host that stands for all addresses of a machine, mean
-    /// the host of the server that answers. The host `?` is not known, so the server has no address.
+    /// Returns the address of this host and port. An empty host, or a host that stands for all addresses of a machine,
+    /// means the host of the server that has answered. The host `?` means that the address is not known.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,
@@ -55,7 +55,8 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// The answer to `CLUSTER SLOTS` of the server at `of_answer`; `None` if it names no primary.
+    /// Parses the answer of the server at `of_answer` to `CLUSTER SLOTS`. Returns `None` if the answer names no
+    /// primary.
     pub(crate) fn read(answer: Value, of_answer: &Address) -> Option<Self> {
         let ranges: Vec<_> = fields(answer).into_iter().filter_map(|range| read(range, of_answer)).collect();
         let primaries: BTreeSet<_> = ranges.iter().map(|(_, primary)| primary.clone()).collect();
@@ -67,18 +68,18 @@ impl Slots {
         (!ranges.is_empty()).then_some(slots)
     }
 
-    /// The primaries, in order.
+    /// Returns the primaries, sorted by address.
     pub(crate) fn primaries(&self) -> &[Address] {
         &self.primaries
     }
 
-    /// The primary that has the slot.
+    /// Returns the primary that has this slot, if the map names it.
     pub(crate) fn owner(&self, slot: u32) -> Option<&Address> {
         let place = (*self.owners.get(slot as usize)?)?;
         self.primaries.get(usize::from(place))
     }
 
-    /// A copy of the map in which this primary has the slot; `None` if it has the slot in this map already.
+    /// Returns a copy of the map in which `owner` has this slot. Returns `None` if `owner` has the slot already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;
@@ -98,8 +99,8 @@ impl Slots {
     }
 }
 
-/// Reads a range: the first slot, the last slot and the nodes. A node begins with its address. The first is the
-/// primary.
+/// Parses a range of slots: the first slot, the last slot and the nodes. The first node is the primary. A node begins
+/// with its address.
 fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, Address)> {
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);

@@ -1,16 +1,16 @@
-//! Whether changes are as safe as the policy asks: the wait for replicas and files, on a connection of its own.
+//! Waits until changes are as safe as the policy asks. The wait for replicas and files has a connection of its own.
 //!
-//! A server answers `WAIT` for all changes that it had made when the command before it, on the same connection, had
-//! ended. Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection beside it, to
-//! the same server, which sends nothing but `PING` and `WAIT`: no script waits for a replica.
+//! A server answers `WAIT` for all changes that it had made when the previous command on the same connection had ended.
+//! Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection to the same server,
+//! which sends nothing but `PING` and `WAIT`. No script then waits for a replica.
 //!
-//! The two connections are made by one attempt, and a script's answer comes with the [`Witness`] of its own attempt.
-//! A witness vouches for the server on which the script ran, and for no other: after a failover, another server's
-//! `WAIT` would vouch for changes that it never had. A server that has become a replica refuses `WAIT`, and one that
-//! has started again has closed the connection.
+//! The two connections are made by one attempt, and a script's answer comes with the [`Witness`] of the same attempt. A
+//! witness vouches only for the server on which the script ran. After a failover, the `WAIT` of another server would
+//! vouch for changes that it never had. A server that has become a replica refuses `WAIT`. A server that has started
+//! again has closed the connection.
 //!
-//! Callers that ask at the same time share a round. A round covers the scripts that ran before it began, so a caller
-//! that comes during a round waits for the next round.
+//! A *round* is one `WAIT` for all callers that ask at the same time. A round covers the scripts that ran before it
+//! began, so a caller that comes during a round waits for the next round.
 
 use super::error::{LinkError, no_reply};
 use super::settings::SyncPolicy;
@@ -24,17 +24,17 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The time for which a failed round says that the next round would fail as well.
+/// For this time after a failed round, the next round is expected to fail as well.
 const MEMORY: Duration = Duration::from_secs(5);
 
-/// Called when a connection has ended.
+/// A function that is called when a connection has ended.
 pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 
-/// Vouches for changes on the server of one attempt to connect.
+/// Confirms that the changes of one server are as safe as the policy asks.
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// The limit of one reply.
+    /// How long the server may take to reply, including its wait for replicas or files.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,
@@ -46,13 +46,13 @@ struct Rounds {
     /// The callers that wait for the next round.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// The end of the last round, if it failed.
+    /// When the last round ended, if it failed.
     failed: Option<Instant>,
 }
 
 impl Witness {
-    /// A witness for the server at the other end of this connection, which is used for nothing else. `on_end` is called
-    /// if the server does not answer. Within a runtime.
+    /// Creates a witness for the server at the other end of this connection, which nothing else may use. Calls `on_end`
+    /// if the server does not answer. Must be called within a tokio runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,
@@ -67,12 +67,12 @@ impl Witness {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all changes that the server has made are as safe as the policy asks. The future needs no runtime
-    /// around it.
+    /// Waits until all changes that the server has made are as safe as the policy asks. The future can be polled
+    /// without a runtime.
     ///
     /// # Errors
     ///
-    /// If they are not in time.
+    /// Fails if they are not as safe in time.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
@@ -88,12 +88,12 @@ impl Witness {
         confirmed.map_err(|why| LinkError::not_safe(&why))
     }
 
-    /// Whether a round has failed a moment ago, and none has succeeded since.
+    /// Returns whether the last round failed a moment ago.
     pub(crate) fn has_just_failed(&self) -> bool {
         self.rounds().failed.is_some_and(|failed| failed.elapsed() < MEMORY)
     }
 
-    /// Makes rounds until nobody waits.
+    /// Makes one round after another until nobody waits.
     async fn go_round(&self) {
         loop {
             let waiting = {
@@ -106,12 +106,12 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // The caller may be gone.
+            // A caller may be gone.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }
 
-    /// One round.
+    /// Makes one round: asks the server to wait, and judges the answer.
     async fn ask(&self) -> Result<(), Box<str>> {
         // `WAIT` covers the changes that the server had made when the command before it ended. So a `PING` goes first.
         let mut commands = redis::pipe();
@@ -141,9 +141,9 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// The command that waits for the copies of the policy.
+/// Returns the command that waits for the copies which the policy asks for.
 fn wait(policy: SyncPolicy) -> Cmd {
-    // The server takes 0 for no limit.
+    // The server regards 0 as no limit.
     let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
     match policy {
         SyncPolicy::None => redis::cmd("PING"),
@@ -160,7 +160,7 @@ fn wait(policy: SyncPolicy) -> Cmd {
     }
 }
 
-/// Whether the answer to [`wait`]'s command satisfies the policy; the error says why not.
+/// Checks the answer to the command of [`wait`] against the policy. The error says what is missing.
 fn judge(policy: SyncPolicy, answer: &Value) -> Result<(), String> {
     match (policy, answer) {
         (SyncPolicy::None, _) => Ok(()),

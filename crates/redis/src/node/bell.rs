@@ -1,11 +1,11 @@
-//! The bell at which the thread of a node waits.
+//! The bell on which a node's background thread sleeps until another task rings it.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::time::Instant;
 
-/// The bell at which the thread waits.
+/// Wakes a node's background thread early, or tells it to stop.
 #[derive(Default)]
 pub(crate) struct Bell {
     state: Mutex<Rung>,
@@ -23,19 +23,19 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the next round of the thread.
+    /// Wakes the waiting thread for its next round at once.
     pub(crate) fn ring(&self) {
         self.lock().is_rung = true;
         self.changed.notify_all();
     }
 
-    /// Ends the thread.
+    /// Tells the waiting thread to stop.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the bell rings, or until the time is over. Returns whether the thread goes on.
+    /// Waits until the bell rings or is closed, at most for `time`. Returns `false` once the bell is closed.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Signs of life: this node's, and the consequences of the others'.
+//! Signs of life: this node sends its own, and acts on those of the other nodes.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
@@ -13,7 +13,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 impl State {
-    /// Computes which shards belong to this node, if other nodes are live than before.
+    /// Divides the shards again if the set of live nodes has changed, and notes which shards belong to this node.
     pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
         if !self.is_member {
             return;
@@ -27,24 +27,26 @@ impl State {
         }
     }
 
-    /// Notes that the messages come by another connection from now on, or by none.
+    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. Sightings on
+    /// another connection prove nothing.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
     }
 
-    /// The attempt to connect that has had the last sign of life.
+    /// Returns the number of the connection attempt on which the last sign of life was sent.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }
 
-    /// Whether a sign of life is due.
+    /// Returns whether this node must send a sign of life: a quarter of `ttl` after the last sign, or at once if other
+    /// nodes have changed.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
-        // Before the last sign: the clock was set back.
+        // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
     }
 
-    /// The time until a sign of life is due.
+    /// Returns the time until the next sign of life is due.
     pub(crate) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
         self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
     }
@@ -63,7 +65,8 @@ impl Node {
 }
 
 impl Node {
-    /// Forgets all knowledge of a deployment that no longer exists. The next claim enters the deployment in its place.
+    /// Forgets everything about a deployment that no longer exists. The next claim joins the deployment that replaced
+    /// it.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;
@@ -76,12 +79,13 @@ impl Node {
     }
 }
 
-/// The time for which a node must be without its connection to be taken for dead. A node that connects again is mostly
-/// connected by then. If it is not, it loses its shards, which does no harm, and gives another sign.
+/// How long a node must be without its connection before it is declared dead. Most nodes that reconnect do so sooner. A
+/// node that takes longer loses its shards, which does no harm, and joins again with its next sign of life.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
-    /// Makes this store a node, unless it is a node. Without a thread, the claims give the signs of life as well.
+    /// Makes this store a node, unless it is a node already. In a store without a thread, this call also sends the
+    /// signs of life that are due.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {
@@ -90,14 +94,14 @@ impl Node {
             let is_new = state.sign_by != self.deployment.link.attempt();
             (state.is_member, state.is_sign_due(now, self.ttl), is_new)
         };
-        // On a new connection the data may be older: the sign finds out before a timer is claimed.
+        // The server behind a new connection may have older data. The sign detects that before a timer is claimed.
         if is_member && !is_new && (self.has_thread() || !is_due) {
             return Ok(());
         }
         let sign = self.give_sign(!is_member).await;
         if !is_member {
             match sign {
-                // The nodes' registry is lost, and this node's shards are not.
+                // The nodes' registry is lost, but the shards of this node are not.
                 Err(error) if is_gone(&error) => {
                     let mut state = self.state();
                     state.is_member = true;
@@ -108,7 +112,7 @@ impl Node {
             self.listen();
             self.bell.ring();
         } else if let Err(error) = sign {
-            // The server may have other data than before.
+            // The server behind a new connection may have other data than before.
             if is_new && !is_gone(&error) {
                 return Err(error);
             }
@@ -119,7 +123,8 @@ impl Node {
         Ok(())
     }
 
-    /// Gives a sign of life, and takes its answer. With `enters`, the store becomes a node.
+    /// Sends a sign of life, and stores the list of nodes that the server answers. With `enters`, the store becomes a
+    /// node.
     pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let (since, was_stirred) = {
             let mut state = self.state();
@@ -138,7 +143,7 @@ impl Node {
             record,
             self.keys.channel.clone(),
             decimal(known.as_millis()),
-            // The loss is measured by signs, which are a quarter of `ttl` apart.
+            // The loss is measured by the signs, which are a quarter of `ttl` apart.
             time_text(self.may_lose.saturating_add(self.ttl / 4)),
         ];
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
@@ -146,7 +151,7 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // A lost registry does not show how old its data were.
+                // Without a registry, the age of the server's data cannot be seen.
                 state.sign_by = sign_by;
             }
         })?;
@@ -158,7 +163,7 @@ impl Node {
             state.sign_by = sign_by;
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
-                // Signs of other nodes after that moment are lost, too.
+                // The signs that other nodes sent after that moment are lost, too.
                 state.latest = latest.max(answered.now);
                 state.set_backs += 1;
             }
@@ -169,7 +174,7 @@ impl Node {
             (!state.is_member, live != state.live)
         };
         if has_changed {
-            // This node may get shards in which others have parked timers.
+            // This node may get shards in which other nodes have parked timers.
             self.deployment.alarm.tell_parked(None);
         }
         if let (Some(time), Some(tell)) = (set_back, &self.on_set_back) {
@@ -182,8 +187,8 @@ impl Node {
         Ok(())
     }
 
-    /// Looks which of the others have lost their connections since they were last seen to have them. A node without its
-    /// connection at two looks is dead, and its shards are free for others at once.
+    /// Asks the server which other nodes have lost their connections since this node last saw them connected. A node
+    /// that is not connected at two of these checks is declared dead. Its shards are then free for other nodes at once.
     pub(crate) async fn look_for_dead(&self) -> Result<(), StoreError> {
         let (others, hearings): (Vec<(u64, Duration)>, u64) = {
             let (mut state, now) = (self.state(), self.deployment.time.now());
@@ -209,11 +214,11 @@ impl Node {
             counts.push(answers.number()?);
         }
         if self.state().hearings != hearings {
-            // The answer is perhaps of the server before.
+            // The answer may come from the server of the previous connection.
             return Ok(());
         }
         if counts.pop().is_none_or(|own| own == 0) {
-            // This server does not have the connections: the slot of the deployment has another primary than before.
+            // This server does not have the connections: the deployment's slot has moved to another primary.
             self.state().sights.clear();
             return Ok(());
         }
@@ -223,7 +228,7 @@ impl Node {
             let mut state = self.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
-                // It has not been seen with its connection, or was away when this node's own connection ended.
+                // The node was never seen connected, or it was away when this node's own connection ended.
                 (false, None) => {}
                 (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
                 (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
@@ -236,8 +241,8 @@ impl Node {
         Ok(())
     }
 
-    /// Ends the time of a node whose connection has ended, and then that of its shards. All nodes learn of both by
-    /// messages.
+    /// Declares a node dead whose connection has ended, and then expires its shards. The scripts publish both to all
+    /// nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -246,7 +251,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If it was buried, nobody buries it again, and a node that lives loses a part of its shards at most.
+            // If the call did run, no node declares it dead again. If that node lives, it loses a part of its shards at
+            // most.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };
@@ -256,13 +262,13 @@ impl Node {
                 let keys = self.deployment.keys(&group, [Part::Meta]);
                 (group, self.deployment.run(|scripts| &scripts.expire, keys, [name.clone(), hints.clone()]))
             });
-            // A shard whose server does not answer is free when its time is over.
+            // If a server does not answer, its shards become free when their `ttl` is over.
             let _failed = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         }
         Ok(())
     }
 
-    /// Releases shards of this node. A shard whose server does not answer is free when its time is over.
+    /// Releases shards of this node. If a server does not answer, its shards become free when their `ttl` is over.
     pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Meta]);
@@ -281,7 +287,7 @@ impl Node {
         self.deployment.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
     }
 
-    /// Gives all shards up, and ends this store's life as a node until its next claim.
+    /// Releases all shards. The store is not a node again until its next claim.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let (was_member, owned) = {
             let mut state = self.state();
@@ -296,7 +302,7 @@ impl Node {
         self.deaf();
         self.release_shards(owned).await;
         match self.quit().await {
-            // There is nothing to leave.
+            // The deployment is gone, so there is nothing to leave.
             Err(error) if error.kind() == StoreErrorKind::Closed => Ok(()),
             result => result,
         }

@@ -1,4 +1,4 @@
-//! The messages between nodes.
+//! The messages that nodes publish to each other.
 //!
 //! | message | from | a node that receives it |
 //! |---|---|---|
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 
-/// The beginning of a message that a timer is parked. The reason follows.
+/// The first bytes of the message which says that a timer is parked. The reason follows.
 const PARKED: &[u8] = b"parked ";
 
-/// The message that a timer of a shard is due at a moment.
+/// Returns the message which tells other nodes that a timer of this shard is due at `due`.
 pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
     format!("{shard} {}", due.as_millis()).into_bytes()
 }
 
-/// The message that a timer is parked for a reason.
+/// Returns the message which tells other nodes that a timer is parked for this reason.
 pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
     [PARKED, reason.as_bytes()].concat()
 }
 
-/// The shard and the due moment of a message.
+/// Parses a message of the form `<shard> <due>`. Returns `None` for any other message.
 fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
     let (shard, due) = core::str::from_utf8(message).ok()?.split_once(' ')?;
     Some((shard.parse().ok()?, UtcMillis::from_millis(due.parse().ok()?)))
@@ -41,7 +41,7 @@ impl Node {
         self.hears.store(false, Ordering::Relaxed);
     }
 
-    /// Subscribes to the others' messages, if this store has a thread that can act on them.
+    /// Subscribes to the messages of other nodes, if this store has a thread that can act on them.
     pub(super) fn listen(self: &Arc<Self>) {
         if !self.has_thread() || self.state().listening.is_some() {
             return;
@@ -64,7 +64,7 @@ impl Node {
         match heard {
             Heard::Begin => {
                 self.hears.store(true, Ordering::Relaxed);
-                // Messages may have been lost before the subscription: the node learns the state by asking.
+                // Messages may have been lost before the subscription began: the node asks for the state instead.
                 let mut state = self.state();
                 state.is_stirred = true;
                 state.hear_anew();
@@ -96,7 +96,8 @@ impl Node {
         }
     }
 
-    /// Takes note of a timer that is pending now, and wakes the subscribers if they must know of it.
+    /// Records that a timer of this shard is pending now. Wakes the subscribers if this node may have to deliver the
+    /// timer.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {
             let mut state = self.state();

@@ -1,10 +1,10 @@
-//! A node as the registry has it.
+//! The entries of the node registry, which a server stores.
 
 use crate::deployment::millis;
 use core::time::Duration;
 use tourbillon_durable::UtcMillis;
 
-/// A node as the registry has it.
+/// A node of the deployment, as the registry on the server describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) incarnation: u64,
@@ -12,14 +12,14 @@ pub(super) struct Peer {
     pub(super) record: NodeRecord,
 }
 
-/// A node's registration record.
+/// The text that a node stores about itself in the registry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeRecord {
     pub(super) name: Box<str>,
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
-    /// Whether the node keeps a channel open, so that the end of its connection is seen.
+    /// The node listens to a channel of its own, so that other nodes see when its connection ends.
     pub(super) has_channel: bool,
 }
 
@@ -30,7 +30,8 @@ impl NodeRecord {
         format!("{name}\0{version}\0{since}\0{ttl}\0{has_channel}").into_bytes()
     }
 
-    /// Reads a record of any version: parts that are missing are empty, and further parts are for later versions.
+    /// Parses a record that any version has written. Missing parts become empty, and parts of later versions are
+    /// ignored.
     pub(super) fn read(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let mut parts = text.split('\0');
@@ -44,7 +45,8 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Whether the last sign is young enough. A sign in the future is left by a clock that was set back.
+    /// Returns whether the node's last sign of life is younger than its `ttl`. A sign further ahead than `ttl` does not
+    /// count: a clock that was set back has left it.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

@@ -1,4 +1,4 @@
-//! The registry of the nodes, and the owners of the shards, as the servers have them.
+//! Reads the registry of the nodes and the owners of the shards from the servers.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, State};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{self, Shard as ShardOfNodes, StoreError};
 
-/// The nodes of an answer.
+/// Reads the nodes of the deployment from the answer of a script.
 pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
     let (mut signs, mut stored) = (answered.rest.list()?, answered.rest.list()?);
     let mut records = HashMap::new();
@@ -22,7 +22,7 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
         let (node, seen) = (bytes(signs.next()?)?, signs.number()?);
         let incarnation = node.as_deref().and_then(|node| core::str::from_utf8(node).ok()?.parse().ok());
         let record = records.remove(&node).unwrap_or_default();
-        // An entry without an incarnation does not belong to a node.
+        // An entry whose name is not a number does not belong to a node.
         peers.extend(incarnation.map(|incarnation| Peer {
             incarnation,
             seen: UtcMillis::from_millis(seen),
@@ -33,7 +33,8 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// A shard whose server does not answer: its last answer, and the knowledge of this node.
+    /// Describes a shard whose server does not answer, from the server's last answer and from the knowledge of this
+    /// node.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
@@ -48,8 +49,8 @@ impl State {
 }
 
 impl Node {
-    /// The nodes and the shards, as the servers have them. Of a cluster's servers some may not answer: then the nodes,
-    /// and the shards there, are as they were known here before.
+    /// Reads all nodes and shards from the servers. In a cluster some servers may not answer. Their shards, or the
+    /// nodes, are then returned as this node knew them before.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));
@@ -81,14 +82,14 @@ impl Node {
         let node_of = |peer: Peer| store::Node {
             incarnation: peer.incarnation,
             seen: peer.seen,
-            // This node lives, even if no sign of it can be stored.
+            // This node lives, even if its signs of life cannot be stored.
             is_live: peer.is_live(now) || is_silent && state.is_member && peer.incarnation == this,
             is_this: peer.incarnation == this,
             name: peer.record.name,
             version: peer.record.version,
             since: peer.record.since,
         };
-        // A server that has lost the registry has no nodes, although this node is there.
+        // A server that has lost the registry names no nodes, although this node exists.
         let registered = registered.filter(|peers| !peers.is_empty() || !state.is_member);
         let peers = registered.unwrap_or_else(|| state.peers.clone());
         let mut nodes: Vec<store::Node> = peers.into_iter().map(node_of).collect();
@@ -97,7 +98,7 @@ impl Node {
         Ok(store::Nodes { now, nodes, shards, set_backs })
     }
 
-    /// Asks for the shards of a group, or for the nodes.
+    /// Asks a server for the owners of a group's shards. Without a group, asks for the nodes.
     async fn ask_registry(&self, group: Option<Vec<Shard>>) -> Result<Told, StoreError> {
         let Some(group) = group else {
             let keys = vec![self.keys.signs.clone(), self.keys.records.clone()];
@@ -113,11 +114,11 @@ impl Node {
     }
 }
 
-/// The answer of a server about the nodes or the shards.
+/// The answer of a server to a question about the nodes or the shards.
 enum Told {
-    /// The moment, and the nodes.
+    /// The server's time, and the registered nodes.
     Registry(UtcMillis, Vec<Peer>),
-    /// The moment, and the shards of a group.
+    /// The server's time, and the shards of a group.
     Shards(UtcMillis, Vec<ShardOfNodes>),
 }
 

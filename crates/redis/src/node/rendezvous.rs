@@ -1,17 +1,17 @@
-//! Rendezvous hashing: to which of some nodes a shard belongs.
+//! Rendezvous hashing: computes which of several nodes a shard belongs to.
 //!
-//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. So a node that
-//! comes takes shards from all others and moves none between them, and the shards of a node that goes are spread over
-//! all others.
+//! Each pair of node and shard has a weight, and a shard belongs to the node with the greatest weight. A new node takes
+//! shards from all others, and moves no shard between them. The shards of a node that goes are spread over all others.
 
 use crate::layout::Shard;
 
-/// The node to which a shard belongs.
+/// Returns the node that a shard belongs to. Returns `None` without nodes.
 pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
     nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
 }
 
-/// A number that looks like a random one: the finaliser of SplitMix64, once for each part.
+/// Returns a number that looks random for each pair: the finaliser of SplitMix64, applied to the node and then to the
+/// shard.
 fn weight(node: u64, shard: Shard) -> u64 {
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Nodes whose numbers differ in few bits, the worst case.
+    /// Returns nodes whose numbers differ in few bits, which is the worst case.
     fn nodes(count: u64) -> Vec<u64> {
         (1..=count).collect()
     }

@@ -1,4 +1,4 @@
-//! The knowledge of a node about the shards.
+//! The state of each shard, as this node knows it.
 
 use crate::deployment::{Topology, moment};
 use crate::layout::Shard;
@@ -9,47 +9,50 @@ use tourbillon_durable::UtcMillis;
 /// The state of all shards of a deployment, as this node knows it.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of the last look.
+    /// The number of looks that were begun. A *look* asks a server for the state of some shards. The next look gets the
+    /// next number.
     looks: u64,
-    /// The end of the first lease in shards that were taken from others, or were sick, until a claim has answered it.
+    /// When the first lease ends in shards that this node took over or that were sick. `None` once a claim has returned
+    /// it.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// A thread looks at the shards, and other nodes may lease in them, too.
+    /// A thread polls the shards, and other nodes may lease timers in them, too.
     has_thread: bool,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    /// The shard is assigned to this node.
+    /// The shard belongs to this node by the hash of the live nodes.
     is_wanted: bool,
-    /// This node owns the shard, by the last answer.
+    /// This node owns the shard, by the server's last answer.
     is_owned: bool,
-    /// The last look failed, or has no answer yet while other groups have theirs. The answer of a later look ends the
-    /// state.
+    /// The last look at the shard failed, or is still unanswered while other groups have answered. The answer to a
+    /// later look clears the flag.
     is_sick: bool,
-    /// Its server has lost it: the last answer found no mark. Nobody looks at its timers.
+    /// The shard's server has lost its data: the last answer found no deployment id. Claims leave the shard's timers
+    /// alone.
     is_lost: bool,
-    /// A look is due at once.
+    /// The thread must look at the shard at once.
     is_hinted: bool,
-    /// A look of the thread has no answer yet.
+    /// The thread has sent a look at the shard, and waits for the answer.
     is_asked: bool,
-    /// The number of the look whose answer is known.
+    /// The number of the look whose answer was stored here. Answers to earlier looks are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the last claim might have taken, if it had had room.
+    /// The due moment of the first timer that the last claim could have taken with more room.
     next_claim: Option<UtcMillis>,
-    /// The first due moment that became known after the last look began, from a commit or a hint.
+    /// The earliest due moment that a commit or a message has reported since the last look began.
     noted: Option<UtcMillis>,
-    /// The end of the last look, by the clock of this process.
+    /// When the last look ended, by the clock of this process.
     looked: Option<Timestamp>,
-    /// The server's time of the last successful look.
+    /// When the last successful look ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// The time of the last answer with the end of the first lease, by the clock of this process.
+    /// When a server last answered the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
-/// The time after which a look asks again when the first lease ends: other nodes lease parked timers of any shard, and
-/// only the shard's owner ends the leases of nodes that die.
+/// How often a look asks when the shard's first lease ends. Other nodes lease parked timers of any shard, and only the
+/// shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -62,16 +65,17 @@ impl Known {
     }
 }
 
-/// A look at some shards.
+/// A question to a server about the state of some shards.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The end of the first lease is wanted. A shard may be this node's by a claim whose answer was lost, and reaps
-    /// leave a sick shard out: nothing else says when the leases of a dead node end there.
+    /// The look also asks when the first lease ends. A claim whose answer was lost may have taken the shard, and reaps,
+    /// which end overdue leases, leave sick shards out. In both cases nothing else says when the leases of a dead node
+    /// end.
     pub(crate) wants_end: bool,
 }
 
-/// The answer to a look at a shard.
+/// The state of a shard in the answer to a look.
 pub(crate) struct Seen {
     pub(crate) shard: Shard,
     pub(crate) is_owned: bool,
@@ -102,12 +106,12 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Whether the shard belongs to this node, and its server has answered the last look.
+    /// Returns whether the shard belongs to this node, and its server has answered the last look.
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
 
-    /// Whether this node has shards, and their servers have lost all of them.
+    /// Returns whether this node has shards, and the servers have lost the data of all of them.
     pub(crate) fn are_lost(&self) -> bool {
         let mut wanted = self.each.iter().filter(|known| known.is_wanted).peekable();
         wanted.peek().is_some() && wanted.all(|known| known.is_lost)
@@ -121,18 +125,18 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// The shards whose leases are reaped. In a cluster, shards whose servers failed are left out.
+    /// Returns the shards in which this node ends overdue leases. In a cluster, shards of failed servers are left out.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// The shards that this node must release.
+    /// Returns the owned shards that no longer belong to this node and must be released.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns shards to this node. A look at the new shards is due at once.
+    /// Assigns to this node the shards for which `belongs` is true. Each new shard is looked at at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -154,13 +158,13 @@ impl Shards {
         }
     }
 
-    /// Assigns all shards to this node.
+    /// Assigns every shard to this node.
     #[cfg(test)]
     pub(crate) fn want_all(&mut self) {
         self.want(|_| true);
     }
 
-    /// Forgets everything, since the node has left. Returns the shards that it owned.
+    /// Forgets the state of all shards, because the node leaves. Returns the shards that it owned.
     pub(super) fn clear(&mut self) -> Vec<Shard> {
         let owned = self.owned();
         for known in &mut self.each {
@@ -176,8 +180,9 @@ impl Shards {
         }
     }
 
-    /// The shards that a claim looks at: those that may have a due timer. In a cluster, shards whose servers failed are
-    /// left out. Without a thread, which would look at the others, the claim looks at all assigned shards.
+    /// Returns the shards that a claim asks for due timers. With a thread, these are the shards that may have a due
+    /// timer, and in a cluster shards of failed servers are left out. Without a thread, these are all shards of this
+    /// node.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -191,10 +196,10 @@ impl Shards {
         })
     }
 
-    /// The shards that the thread looks at. On one server, one script looks at all shards, so a look at one of them is
-    /// a look at all.
+    /// Returns the shards that the thread must look at now. On one server, a single script looks at all shards, so if
+    /// one shard is due, all are returned.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
-        // A sick shard's hint waits for the pause.
+        // A hint does not shorten the pause of a sick shard.
         let is_due = |known: &Known| {
             known.is_wanted
                 && !known.is_asked
@@ -207,7 +212,7 @@ impl Shards {
         }
     }
 
-    /// The time until the next shard is due for a look.
+    /// Returns the time until the thread must look at a shard again.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
@@ -216,7 +221,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes whether a look of the thread is at the server.
+    /// Notes that the thread has sent a look at these shards, or that this look has ended.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -225,7 +230,7 @@ impl Shards {
         }
     }
 
-    /// Begins a look at some shards.
+    /// Numbers a new look at these shards, and decides whether it asks for the end of the first lease.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -239,13 +244,13 @@ impl Shards {
         Look { number: self.looks, wants_end }
     }
 
-    /// Takes the answer to a look.
+    /// Stores the answer to a look. A shard with a later answer keeps that answer.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
-            // A look that was sent before does not ask when the first lease ends. The next look does.
+            // A look that began earlier does not ask when the first lease ends. The next look does.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.is_lost) = (*is_owned, *is_lost);
@@ -260,7 +265,7 @@ impl Shards {
         }
     }
 
-    /// Notes that a look failed, or is late.
+    /// Marks shards as sick, because a look at them failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {
@@ -270,51 +275,51 @@ impl Shards {
         }
     }
 
-    /// Notes a timer that was committed, or of which a hint has arrived.
+    /// Records the due moment of a timer that was committed here, or that another node's message has announced.
     pub(super) fn note(&mut self, shard: Shard, due: UtcMillis) {
         if let Some(known) = self.of(shard) {
             known.noted = Some(known.noted.map_or(due, |noted| noted.min(due)));
         }
     }
 
-    /// Requests an immediate look at all assigned shards.
+    /// Requests an immediate look at all shards that belong to this node.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
         }
     }
 
-    /// Requests an immediate look at assigned shards that this node does not own yet.
+    /// Requests an immediate look at the shards that belong to this node and that it does not own yet.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// The due moment of the first timer in the shards that claims look at.
+    /// Returns the due moment of the first timer in the shards that claims ask.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
 
-    /// The due moment of the first timer that the next claim may take. The claim passes over due timers of lanes that
-    /// have their share.
+    /// Returns the due moment of the first timer that the next claim may take. A claim passes over due timers of
+    /// namespaces that have used up their share.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
 
-    /// The shards that claims look at.
+    /// Iterates over the shards that claims ask for timers.
     fn claimed(&self) -> impl Iterator<Item = &Known> {
         let counts = |known: &&Known| known.is_wanted && known.is_owned && !self.is_left_out(known);
         self.each.iter().filter(counts)
     }
 
-    /// Whether claims leave a shard out until a look of the thread has an answer: its server fails, and those of other
-    /// shards may answer.
+    /// Returns whether claims leave a shard out until a look of the thread is answered. This is so in a cluster if the
+    /// shard's server fails, since the servers of other shards may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps the end of a lease that another holder has, for the next claim's answer.
+    /// Keeps the earliest end of a foreign lease, so that the next claim returns it.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }
@@ -327,7 +332,7 @@ impl Shards {
         self.first_end.take()
     }
 
-    /// The due moment of the first timer, as far as it is known.
+    /// Returns the due moment of the shard's first timer, as far as this node knows it.
     pub(super) fn due(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard))?.due()
     }
@@ -353,13 +358,13 @@ mod tests {
         assert!(first.wants_end, "the shard may have been taken before");
         let second = end(&mut shards, first);
         assert!(!second.wants_end);
-        // Another look fails before this look is answered, and a reap leaves the shard out.
+        // A later look fails before this look is answered, and a reap leaves the shard out.
         shards.fail_look(&[0]);
         let third = end(&mut shards, second);
         assert!(third.wants_end);
         let fourth = end(&mut shards, third);
         assert!(!fourth.wants_end);
-        // A release that was sent before is answered only now.
+        // A release that was sent earlier is answered only now.
         shards.released(0);
         let fifth = end(&mut shards, fourth);
         assert!(fifth.wants_end && !end(&mut shards, fifth).wants_end);

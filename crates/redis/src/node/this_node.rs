@@ -1,4 +1,4 @@
-//! This process as a node: its settings, and its knowledge of the others.
+//! This process as a node: its settings, and its knowledge of the other nodes.
 
 use super::bell::Bell;
 use super::peer::Peer;
@@ -15,44 +15,44 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default of the time for which a node takes a shard, and after which a silent node is no longer live.
+/// The default `ttl`: for how long a node takes a shard, and after which silence it is no longer live.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default of the time by which a server's data may go back.
+/// The default for the time by which a server's data may go back before the store closes.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while hints arrive. With signs of life and pings, an idle shard of a cluster
-/// costs less than a command a second.
+/// The pause between two looks at a shard while messages of other nodes arrive. With this pause, an idle shard of a
+/// cluster costs less than a command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The number of pauses of the poll between two steps of the sweep.
+/// The thread takes a step of the sweep once in this number of polls.
 const POLLS_OF_SWEEP: u32 = 20;
 
-/// The most bytes of a node's name.
+/// The greatest length of a node's name, in bytes.
 const MOST_NAME: usize = 255;
 
-/// This process as a node of a deployment.
+/// Represents this process as a node of a deployment.
 pub(crate) struct Node {
     pub(super) deployment: Arc<Deployment>,
-    /// The incarnation as the scripts have it.
+    /// The incarnation as decimal digits, which the scripts compare.
     pub(crate) id: Vec<u8>,
     pub(crate) incarnation: u64,
     pub(crate) ttl: Duration,
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The time by which the data may go back.
+    /// The time by which the server's data may go back before the store closes.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
-    /// The pause between two looks without hints; `None` without a thread.
+    /// The pause between two looks at a shard while no messages arrive. `None` if the store has no thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
-    /// Whether messages of other nodes arrive.
+    /// The subscription works, so messages of other nodes arrive.
     pub(super) hears: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The keys of the registry, and the channel of the hints.
+/// The keys of the node registry, and the channel for messages to all nodes.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) signs: Vec<u8>,
@@ -60,57 +60,57 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The part of a node that changes.
+/// The part of a node's knowledge that changes, under one lock.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// The last sight of each other node, since this node has its present connection.
+    /// The last sight of each other node. Cleared when this node's own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
-    /// Counts the beginnings and ends of that connection.
+    /// Counts how often this node's subscription has begun or ended.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided.
     pub(super) live: Vec<u64>,
-    /// The moment of the last sign of life that was answered.
+    /// The server's time of the last sign of life that was answered.
     pub(super) sign: Option<UtcMillis>,
-    /// The attempt to connect on whose connection that sign was given.
+    /// The number of the connection attempt on which the last sign of life was sent.
     pub(super) sign_by: u64,
-    /// The moment of the latest sign of any node, as far as it is known here.
+    /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
-    /// How often the data have gone back.
+    /// How often the server's data have gone back.
     pub(super) set_backs: u64,
-    /// The others have changed: a sign is due.
+    /// Other nodes have come or gone: this node must send a sign of life.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards as [`nodes`](Node::nodes) has returned them last.
+    /// The shards as the last call of [`nodes`](Node::nodes) returned them.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
     /// Ends the subscription when it is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
 }
 
-/// The last claim of this process.
+/// When this process last claimed, and for how long it leased.
 #[derive(Clone, Copy)]
 struct LastClaim {
     at: Timestamp,
-    /// The length of its leases.
+    /// The length of the leases that the claim asked for.
     lease: Duration,
 }
 
-/// The last sight of another node.
+/// How this node last saw another node.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// With its connection.
+    /// The other node was connected.
     There,
-    /// Without it, since this moment.
+    /// The other node was not connected, since this moment.
     Away(Timestamp),
 }
 
-/// Called with the time by which a server's data have gone back.
+/// A function that is called with the time by which a server's data have gone back.
 pub(crate) type OnSetBack = Arc<dyn Fn(Duration) + Send + Sync>;
 
-/// The settings of a node.
+/// The settings of a node, before they are checked.
 pub(crate) struct Settings {
     pub(crate) name: Option<Box<str>>,
     pub(crate) ttl: Duration,
@@ -120,9 +120,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Checks the name and the `ttl`.
+    ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name has too many bytes or a zero, or if the time is too short.
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or a zero byte, or if the `ttl` is not
+    /// between 100 ms and an hour.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         let limit = |message: String| Err(StoreError::new(StoreErrorKind::Limit, message));
         if let Some(name) = &self.name
@@ -141,7 +144,7 @@ impl Settings {
 }
 
 impl Node {
-    /// This process as a node of the deployment of this name.
+    /// Creates the node of this process in a deployment, under a fresh incarnation.
     pub(crate) fn new(deployment: Arc<Deployment>, deployment_name: &str, settings: Settings) -> Self {
         let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
         let bytes = TimerId::fresh().as_u128().to_be_bytes();
@@ -188,50 +191,50 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether messages of other nodes arrive, as far as is known.
+    /// Returns whether messages of other nodes arrive, as far as this node knows.
     #[cfg(test)]
     pub(crate) fn hears(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// The channel to which a node listens as long as it lives.
+    /// Returns the channel to which a node listens as long as it lives.
     pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
         Layout::channel_of(&self.deployment_name, node)
     }
 
-    /// Whether messages of other nodes arrive. Only then does the server of this connection know the connections of the
-    /// others.
+    /// Returns whether this node can ask its server for the connections of other nodes. It can while its own
+    /// subscription works.
     pub(crate) fn sees_connections(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread looks at the shards.
+    /// Returns whether a thread of this store looks at the shards.
     pub(crate) fn has_thread(&self) -> bool {
         self.poll.is_some()
     }
 
-    /// The pause between two steps of the sweep.
+    /// Returns the pause between two steps of the sweep.
     pub(crate) fn pause_of_sweep(&self) -> Duration {
         self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }
 
-    /// The pause between two looks at a shard.
+    /// Returns the pause between two looks at a shard. The pause is longer while messages of other nodes arrive.
     pub(crate) fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(LONGEST_POLL);
         if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
     }
 
-    /// Notes that the runtime claims now, for leases of this length.
+    /// Notes that the runtime claims now, and asks for leases of this length.
     pub(crate) fn note_claim(&self, lease: Duration) {
         self.state().last_claim = Some(LastClaim { at: moment(), lease });
     }
 
-    /// The length of the leases of the last claim; `None` before the first claim.
+    /// Returns the length of the leases of the last claim. Returns `None` before the first claim.
     pub(crate) fn last_lease(&self) -> Option<Duration> {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Whether the runtime has left due timers for too long: its handlers are busy, or it is stuck.
+    /// Returns whether the runtime has left due timers unclaimed for `ttl`: its handlers are busy, or it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
@@ -239,26 +242,28 @@ impl Node {
             && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
     }
 
-    /// The shards whose timers this process would claim: those that it owns if it is a node, and otherwise all.
+    /// Returns the shards whose timers this process would claim. A node claims from the shards that it owns. A store
+    /// that is not a node counts all shards.
     pub(crate) fn shards_here(&self) -> Vec<Shard> {
         let state = self.state();
         if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }
     }
 
-    /// Wakes the subscribers.
+    /// Wakes all subscribers of this store, so that the runtime claims.
     pub(crate) fn wake(&self) {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers for a timer that may be stored although nobody has noted it here. If there is a thread, it
-    /// finds the timer by itself.
+    /// Wakes the subscribers for a timer that may be stored although this process has not noted it. With a thread this
+    /// does nothing, since the thread finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();
         }
     }
 
-    /// Wakes the subscribers as for a timer that may be stored, if the outcome of a change is not known.
+    /// Wakes the subscribers if the outcome of a change is unknown, since the change may have stored a timer. Returns
+    /// the result unchanged.
     pub(crate) fn wake_if_unknown<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         result.inspect_err(|error| {
             if error.kind() == StoreErrorKind::Unknown {

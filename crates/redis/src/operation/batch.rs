@@ -1,4 +1,4 @@
-//! Batches of operations: those that do not touch each other are made at the same time.
+//! Applies batches of operations. Operations that do not touch each other run at the same time.
 
 use super::bulk::Bulk;
 use super::creations::Creations;
@@ -15,18 +15,18 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The most changes of a batch that have scripts of their own and are at the server at the same time. Their timers are
-/// not in the shards of their ids.
+/// How many changes of a batch run at the same time as scripts of their own. Their timers are not in the shards of
+/// their ids, so they cannot share a script.
 const OTHERS_AT_ONCE: usize = 64;
 
-/// The names that two operations of one batch must not share if they are sent at the same time.
+/// A timer id or key. Operations that are sent at the same time must not share any.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Touched {
     Id(TimerId),
     Key(KeyOf),
 }
 
-/// Operations of a batch that are made at the same time. They are of the same kind and name different timers and keys,
+/// A part of a batch whose operations run at the same time. They have the same kind and name different timers and keys,
 /// so their order makes no difference.
 #[derive(Default)]
 struct Wave {
@@ -37,17 +37,17 @@ struct Wave {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Creations.
+    /// The operation creates a timer.
     Place,
-    /// Ends of deliveries that this process has claimed: many of them by one script.
+    /// The operation ends a delivery that this process has claimed. One script makes many of them.
     End,
-    /// Changes by id: many of them by one script.
+    /// The operation changes a timer by its id. One script makes many of them.
     Change,
-    /// An operation without others.
+    /// The operation must run without others beside it.
     Alone,
 }
 
-/// The timer and the token of the end of a delivery.
+/// Returns the timer and the token of an operation that ends a delivery. Returns `None` for other operations.
 fn end_of(op: &Op) -> Option<(TimerId, Token)> {
     match op {
         Op::Ack(id, token)
@@ -60,7 +60,7 @@ fn end_of(op: &Op) -> Option<(TimerId, Token)> {
     }
 }
 
-/// Makes batches of operations.
+/// Applies batches of operations.
 pub(crate) struct Batches {
     transactions: Arc<Transactions>,
     creations: Arc<Creations>,
@@ -80,7 +80,7 @@ impl Batches {
         }
     }
 
-    /// Makes the operations of a batch, in order, and returns their outcomes.
+    /// Applies the operations of a batch in order, and returns their outcomes.
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -89,7 +89,7 @@ impl Batches {
         ops.iter().try_for_each(admit)?;
         let (count, put_backs) = (ops.len(), self.put_backs.begin(&ops));
         let result = match durability {
-            // An empty batch promises the changes that were made before without a promise.
+            // With this durability, an empty batch confirms the earlier changes that were made without it.
             Durability::PowerLoss if count == 0 => {
                 Witnesses::of(self.transactions.deployment.link.witnesses())
                     .confirm()
@@ -129,14 +129,16 @@ impl Batches {
         Ok(outcomes)
     }
 
-    /// Whether an operation may be sent together with those of a wave. If so, adds its names to the wave.
+    /// Returns whether an operation may run at the same time as the operations of `wave`. If so, adds its names to
+    /// `wave`.
     fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
         let (kind, names) = match op {
             Op::Place(timer, _) => {
                 (Kind::Place, [Some(Touched::Id(timer.id)), timer.key_of().map(Touched::Key)])
             }
             _ => match (end_of(op), changed_by_id(op)) {
-                // The end of an occurrence stores the next occurrence, which may meet the other operations.
+                // Ending an occurrence of a series stores the next occurrence, which may meet the other operations. So
+                // it runs alone.
                 (Some((id, _)), _) if self.transactions.held.has_single(id) => {
                     (Kind::End, [Some(Touched::Id(id)), None])
                 }
@@ -154,7 +156,8 @@ impl Batches {
         fits
     }
 
-    /// Ends deliveries of different timers that this process has claimed.
+    /// Ends deliveries of different timers that this process has claimed. Many ends share a script, others run on their
+    /// own.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -170,8 +173,8 @@ impl Batches {
         try_join_all(outcomes).await
     }
 
-    /// Changes different timers that are named by their ids. Of two dead timers with one key that are replayed, the
-    /// commit of the second timer finds the key taken.
+    /// Changes different timers that are named by their ids. If two replayed dead timers have the same key, the commit
+    /// of the second timer finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;
@@ -218,7 +221,7 @@ impl Batches {
     }
 }
 
-/// The timer of a change that is named by its id alone, and stores no other timer.
+/// Returns the timer of an operation that names its timer by id and stores no other timer. Returns `None` for others.
 fn changed_by_id(op: &Op) -> Option<TimerId> {
     match op {
         Op::Replay(id) | Op::Cancel(Address::Id(id), _) | Op::Move(Address::Id(id), _) => Some(*id),
@@ -226,12 +229,12 @@ fn changed_by_id(op: &Op) -> Option<TimerId> {
     }
 }
 
-/// Whether an operation may have had its effect by an attempt whose answer was lost.
+/// Returns whether an earlier attempt of the operation, whose answer was lost, may have had the effect already.
 fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }
 
-/// The error of a batch of which other operations may have had their effect.
+/// Turns a transient error into `Unknown` if the batch has several operations, since others may have had their effect.
 pub(crate) fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
         let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");

@@ -1,4 +1,4 @@
-//! Operations on many timers, in the order of an index: some timers by one script.
+//! Operations on many timers, in the order of an index. One script changes several timers.
 
 use super::transact::{Start, Transactions};
 use crate::deployment::Deployment;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The entries that are read at once.
+/// The number of index entries that are read at once.
 const AT_ONCE: usize = 256;
-/// The most timers that a script changes, so that no script takes long.
+/// The greatest number of timers that a script changes, so that no script takes long.
 const SEVERAL: usize = 32;
 
-/// Makes operations on many timers.
+/// Applies operations to many timers.
 pub(crate) struct Bulk {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,
@@ -27,8 +27,8 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes several timers that were read, a group by each script. `op` returns the operation on a group of the
-    /// given number of timers. Returns the outcomes.
+    /// Changes timers that were read before, several by each script. `op` returns the operation for a script with the
+    /// given number of timers. Returns the outcomes of all scripts.
     async fn change_several(
         &self,
         mut found: Vec<Found>,
@@ -42,12 +42,12 @@ impl Bulk {
             let op = op(u32::try_from(some.len()).unwrap_or(u32::MAX));
             self.transactions.transact(Start::Several(some.to_vec()), move |draft| draft.apply(op.clone()))
         });
-        // All of them, so that no call goes on behind the answer.
+        // Waits for all calls, so that none goes on after this function has returned.
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
-    /// Makes changes of different timers that are named by their ids. Returns the outcomes of the changes that were
-    /// made, by their places. A timer that is not in the shard of its id is left to an operation of its own.
+    /// Changes different timers by their ids. Returns the outcomes by the places of the operations in `ops`. A timer
+    /// that is not in the shard of its id is skipped, and has no outcome.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],
@@ -68,7 +68,7 @@ impl Bulk {
                 found.push((place, timer));
             }
         }
-        // In a cluster a script has the timers of one shard; they are in the order of their shards.
+        // In a cluster, each script has timers of one shard. The timers are in the order of their shards.
         let groups = found
             .chunk_by(|(_, one), (_, other)| self.deployment.topology.shares_script(one.shard, other.shard));
         let calls = groups.flat_map(|group| group.chunks(SEVERAL)).map(async |some| {
@@ -78,13 +78,13 @@ impl Bulk {
             let outcomes = self.transactions.transact(start, |draft| draft.apply_all(group.clone())).await?;
             Ok::<_, StoreError>(places.into_iter().zip(outcomes).collect::<Vec<_>>())
         });
-        // All of them, so that no call goes on behind the answer.
+        // Waits for all calls, so that none goes on after this function has returned.
         let made: Result<Vec<_>, StoreError> =
             join_all(calls.collect::<Vec<_>>()).await.into_iter().collect();
         Ok(made?.into_iter().flatten().collect())
     }
 
-    /// Withdraws timers of a label, in the order of their ids.
+    /// Cancels timers that have this label, in the order of their ids, until `limit` timers are cancelled.
     pub(crate) async fn cancel_labelled(
         &self,
         namespace: &str,
@@ -121,7 +121,7 @@ impl Bulk {
         }
     }
 
-    /// Puts timers back that were put aside for a reason in some shards, the longest due first.
+    /// Unparks timers that are parked for this reason in some shards, the longest due first, at most `limit`.
     pub(crate) async fn unpark(
         &self,
         reason: &str,

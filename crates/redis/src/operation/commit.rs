@@ -1,5 +1,5 @@
-//! A commit: the changes of an operation, and checks of the data from which they follow, as the arguments of the script
-//! `commit`.
+//! Builds the arguments of the script `commit`: the changes of an operation, and checks that the data from which they
+//! follow are unchanged.
 
 use super::put_back::{PutBack, PutBackDoubt};
 use crate::deployment::millis;
@@ -15,14 +15,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 
-/// The data that were read before a commit.
+/// The data that an operation has read, and from which its changes follow.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
-    /// The timer whose lease must have ended by the server's time, if the operation ends a lease.
+    /// The timer whose lease the operation ends. The lease must be over by the server's time.
     pub(crate) expired: Option<TimerId>,
-    /// The put-back that the operation makes, if it makes one.
+    /// Present if the operation puts back a timer that is delivered at most once.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -34,18 +34,18 @@ impl Known {
     }
 }
 
-/// A redirect that this operation has written for a timer that it may store.
+/// A redirect that this operation has written in advance, for a timer that it may store in another shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// The moment, by the time of the shard of the id, from which on the reservation is over.
+    /// When the reservation ends, by the clock of the server that has the shard of the id.
     pub(crate) until: UtcMillis,
 }
 
-/// The reservations of an operation.
+/// The redirects that an operation has written in advance, by timer.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
-/// The outcome of a commit.
+/// The answer of the script `commit`.
 pub(crate) enum Sent {
     /// The changes were made.
     Done,
@@ -53,68 +53,69 @@ pub(crate) enum Sent {
     Refused(Refused),
 }
 
-/// Why a script changed nothing.
+/// Tells why a script changed nothing.
 pub(crate) struct Refused {
-    /// The time of the server.
+    /// The server's time at the check.
     pub(crate) now: UtcMillis,
     pub(crate) doubt: Doubt,
-    /// The values that the check found.
+    /// The stored values that the check found instead.
     pub(crate) found: Values,
 }
 
-/// The reason why a check failed: the data have changed since they were read, or a guess was wrong.
+/// The check that failed: the data have changed since they were read, or a guess was wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster: another creation has written a redirect for this id.
+    /// In a cluster, another creation has written a redirect for this id.
     Redirected(TimerId, Redirect),
-    /// In a cluster: the reservation of this id is over, or its redirect is void.
+    /// In a cluster, the reservation of this id is over, or another client has forbidden commits under its redirect.
     Reserved(TimerId),
-    /// The put-back was made already, or is too late.
+    /// The timer was put back already, or its time for that is over.
     PutBack(PutBackDoubt),
-    /// The shard has not the mark of its deployment.
+    /// The shard's server has lost the data: the shard does not have the id of its deployment.
     Lost(Shard),
 }
 
-/// The shards whose keys a commit may name.
+/// Limits the shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// Of all shards, on one server.
+    /// A commit may name keys of all shards. This is so on one server.
     All,
-    /// Of one shard, in a cluster. See [`redirects`](super::redirects) for the parts in other shards.
+    /// A commit may name keys of one shard. This is so in a cluster; [`redirects`](super::redirects) has the other
+    /// parts.
     Shard(Shard, &'a Reservations),
 }
 
-/// A message that a timer is due soon.
+/// A message which tells the owner of a shard that a timer is due soon.
 pub(crate) struct Hint<'a> {
     pub(crate) due: UtcMillis,
-    /// The time within which the timer must be due for the message to be sent.
+    /// The message is sent only if the timer is due within this time.
     pub(crate) within: Duration,
-    /// The node that sends the message.
+    /// The node that sends the message. It needs no message about its own shards.
     pub(crate) sender: &'a [u8],
     pub(crate) channel: &'a [u8],
     pub(crate) message: Vec<u8>,
 }
 
-/// A commit that is being made: its checks, its changes, and the keys that both name.
+/// A commit under construction: its checks, its changes, and the keys that both name.
 pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// The place of each key.
+    /// The position of each key in `keys`, counted from 1.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
-    /// Whether the changes make the data grow.
+    /// The changes make the stored data grow. Then the script is refused while the server has too little memory.
     pub(crate) is_growing: bool,
 }
 
 impl<'a> Commit<'a> {
-    /// The commit of changes that follow from the known data.
+    /// Builds a commit with checks of all data in `known` and guesses in `changes`, and with the changes.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,
@@ -159,8 +160,8 @@ impl<'a> Commit<'a> {
         commit
     }
 
-    /// Adds a message to the owner of a shard. The script sends it if the owner is another node and the timer is the
-    /// first of the shard.
+    /// Adds a message to the owner of a shard. The script sends it only if another node owns the shard and the timer is
+    /// the first of the shard.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
@@ -172,7 +173,7 @@ impl<'a> Commit<'a> {
         words.push(&hint.message);
     }
 
-    /// Adds a message to all nodes.
+    /// Adds a message that the script publishes to all nodes.
     pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
         let parked = self.place(shard, Part::Parked);
         let words = self.change_at(b"m", parked);
@@ -180,10 +181,10 @@ impl<'a> Commit<'a> {
         words.push(message);
     }
 
-    /// Makes the commit fail if it would store new timers in a shard that is not, or no longer, the deployment's.
+    /// Makes the commit fail if it would store new timers in a shard that does not have the deployment's id.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
         if !known.timers.is_empty() || known.put_back.is_some() {
-            // The shard of the known timers has its data, and the new timers are stored beside them.
+            // The shard of the known timers has its data, and the new timers are stored there, too.
             return;
         }
         let created = changes.timers.iter().filter(|change| change.before.is_none());
@@ -194,7 +195,8 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// The shard that has the changed timers, or else the data from which the changes follow.
+    /// Returns the shard of the changed timers. Without changed timers, returns the shard of the data that the commit
+    /// checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
@@ -205,7 +207,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// The keys and the arguments of the script, and the doubts by the checks' places.
+    /// Returns the keys and the arguments of the script. Also returns, for each check, the reason to report if it
+    /// fails.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -214,7 +217,7 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// The place of a key.
+    /// Returns the position of a key among the script's keys, counted from 1. Adds the key if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {
@@ -224,14 +227,14 @@ impl<'a> Commit<'a> {
         place as u64
     }
 
-    /// Begins a change of a key. Its other arguments follow.
+    /// Begins a change of the key at this position. The caller pushes the other arguments of the change.
     fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
         self.changes.push(kind);
         self.changes.push_number(place);
         &mut self.changes
     }
 
-    /// Adds a check. `doubt` is the answer if the check fails.
+    /// Adds a check of one key. If the check fails, the commit is refused with `doubt`.
     fn expect(&mut self, doubt: Doubt, check: &str, shard: Shard, part: Part, expected: &[u8]) {
         let place = self.place(shard, part);
         self.checks.push(check.as_bytes());
@@ -241,10 +244,11 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change them, and it may be
-        // taken to happen at the time of the read.
+        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may be
+        // regarded as happening when they were read.
         let (scope, layout) = (self.scope, self.layout);
-        // First of all: the timer is not stored a second time, even if it has been claimed or has ended since.
+        // This check comes first: the timer is not stored a second time, even if it has been claimed or has ended
+        // since.
         if let Some(put_back) = &known.put_back {
             let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
             let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);
@@ -301,7 +305,7 @@ impl<'a> Commit<'a> {
         let found = known.timers.get(&id);
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
-            // A new timer without a key is with the timer that it follows.
+            // A new timer without a key is stored in the shard of the timer that it follows.
             (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
                 (Some(put_back), ..) => put_back.shard,
                 (None, None, Some(home)) => home,
@@ -309,7 +313,7 @@ impl<'a> Commit<'a> {
             },
             (None, None) => return,
         };
-        // The record as it is stored, should this version write it in another way.
+        // Removes the record with its stored bytes, since this version may encode it differently.
         let was = found.map_or_else(Vec::new, |found| {
             let mut was = entries(&found.timer);
             was.retain(|entry| !matches!(entry, Entry::Record(_)));
@@ -317,7 +321,7 @@ impl<'a> Commit<'a> {
             was
         });
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
-        // Only the differences: an entry that stays costs nothing.
+        // Only the differences are sent: an entry that stays costs nothing.
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
             let is_set_again =
@@ -377,8 +381,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from a set of keys, with the place of its namespace if it was the last entry of the namespace
-    /// there.
+    /// Removes an entry from a set of keys. If the set has no other entry of the namespace, also removes the set from
+    /// the namespace's places.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);
@@ -428,7 +432,7 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// The shard of the stored timers that these changes change.
+/// Returns the shard of the stored timers that these changes alter or remove.
 fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
     let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
     before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()
@@ -443,7 +447,7 @@ impl Scope<'_> {
     }
 }
 
-/// Whether these changes make the data grow, by more than a few words.
+/// Returns whether these changes make the stored data grow by a timer or by more than 512 bytes.
 fn grows(changes: &Changes) -> bool {
     const WORDS: usize = 512;
     let size = |timer: &Timer| {

@@ -1,7 +1,7 @@
-//! Creations that only store a new timer: those that wait at the same time are one script.
+//! Creations that only store a new timer. All that wait at the same time are stored by one script.
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
-//! script checks each timer as the script `commit` does, and answers those that it did not store: each of them is
+//! script checks each timer as the script `commit` does, and answers the timers that it did not store. Each of these is
 //! created again as an operation of its own, which finds out why. All other creations are commits.
 //! [`queue`](super::queue) says how creations wait, and how they end while the server does not answer.
 
@@ -26,7 +26,7 @@ pub(crate) struct Creations {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
     transactions: Arc<Transactions>,
-    /// Creations that wait for a script.
+    /// The creations that wait for the next script.
     queue: Queue,
 }
 
@@ -37,7 +37,7 @@ impl Creations {
         Self { deployment, node, transactions: Arc::clone(transactions), queue: Queue::default() }
     }
 
-    /// Stores a new timer.
+    /// Creates a timer: together with other waiting creations if that is possible, and otherwise by a commit.
     pub(crate) async fn create(self: &Arc<Self>, op: Op) -> Result<Outcome, StoreError> {
         if let Op::Place(timer, mode) = &op
             && self.is_common(timer, mode)
@@ -64,8 +64,9 @@ impl Creations {
         self.transactions.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Whether a creation may be one of several in a script. None may in a cluster, where a shard that is away must not
-    /// hold up creations in other shards. Nor may a creation that replaces, since its key is mostly taken.
+    /// Returns whether a creation may share a script with others. In a cluster this is never so: a shard that does not
+    /// answer must not delay creations in other shards. A creation that replaces is excluded too, since its key is
+    /// mostly taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
@@ -77,7 +78,8 @@ impl Creations {
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 
-    /// The creation, if the changes store one pending timer, and follow only from data that the script checks.
+    /// Returns the data that the script needs. Returns `None` if the changes do more than store one pending timer, or
+    /// follow from data that the script does not check.
     fn creation_of(&self, changes: &Changes) -> Option<Creation> {
         let Changes { timers, absent, free, forgotten, remember, forget } = changes;
         let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };
@@ -99,7 +101,7 @@ impl Creations {
         })
     }
 
-    /// Stores waiting creations until none waits.
+    /// Stores waiting creations, script by script, until none waits.
     async fn store_waiting(&self) {
         let mut task = self.queue.task();
         loop {
@@ -108,7 +110,7 @@ impl Creations {
                 return;
             }
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
-            // Each caller that was promised safe changes asks these witnesses itself.
+            // Each caller that was promised durable changes asks these witnesses itself.
             let witnesses = Witnesses::default();
             match witnesses.collect(self.store_some(&group)).await {
                 Ok(stored) => {
@@ -116,7 +118,7 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber may panic. Other creations must get their answers all the same.
+                            // A subscriber may panic. The other creations must get their answers all the same.
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // The caller may be gone.
@@ -137,7 +139,7 @@ impl Creations {
         }
     }
 
-    /// Runs the script. Returns for each creation whether its timer is stored.
+    /// Runs the script for these creations. Returns for each of them whether its timer was stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
         let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &self.deployment.id(), group);
         let mut answered = self.deployment.run(|scripts| &scripts.create, keys, arguments).await?;
@@ -150,13 +152,13 @@ impl Creations {
     }
 }
 
-/// Answers creations whose script failed, or that were not sent.
+/// Answers creations with an error: their script failed, or they were not sent.
 fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
     let made = Made::Failed(kind, message.into());
     group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
 }
 
-/// The keys and the arguments of the script. The creations are in the order of their shards.
+/// Builds the keys and the arguments of the script. The creations must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
     arguments.push(id);

@@ -1,9 +1,9 @@
-//! Ends of deliveries after which nothing of a timer is left: many of them in one script.
+//! Ends of deliveries that remove their timers entirely. One script makes many of them.
 //!
-//! The common end is that of a one-shot timer whose delivery has succeeded. Its timer goes with all of its entries, and
-//! nothing comes in its place. One script removes such timers by a command for each part of a shard. It checks each
-//! timer as the script `commit` does, and answers those that are not as they were claimed: they stay, and each of them
-//! is ended again as an operation of its own. All other ends are commits.
+//! The most common end is that of a one-shot timer whose delivery has succeeded. The timer is removed with all of its
+//! entries, and nothing takes its place. The script removes many such timers by one command for each part of a shard.
+//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and says so:
+//! that timer is ended again as an operation of its own. All other ends are commits.
 
 use super::held::Held;
 use super::transact::Transactions;
@@ -18,10 +18,10 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The most timers that a script ends. While the server ends some timers, the client prepares the next script.
+/// The greatest number of timers that a script ends. While the server runs one script, the client prepares the next.
 const AT_ONCE: usize = 128;
 
-/// An end that leaves nothing of its timer.
+/// An end of a delivery that removes the timer entirely.
 struct End {
     /// The place of the operation in its batch.
     place: usize,
@@ -29,7 +29,7 @@ struct End {
     outcome: Outcome,
 }
 
-/// Ends deliveries of timers of which nothing is left.
+/// Ends deliveries whose timers are removed entirely.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,
@@ -41,7 +41,7 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Makes only the operations that just remove their timers, and returns their
+    /// Ends deliveries of different timers. Makes only the operations that just remove their timers. Returns their
     /// outcomes by their places in `ops`.
     pub(crate) async fn end_many(
         &self,
@@ -51,7 +51,7 @@ impl Ends {
         let mut places: Vec<(Shard, usize)> =
             shards.enumerate().filter_map(|(place, shard)| Some((shard?, place))).collect();
         places.sort_unstable();
-        // In a cluster a script has the ends of one shard.
+        // In a cluster, each script has the ends of one shard.
         let shards =
             places.chunk_by(|(one, _), (other, _)| self.deployment.topology.shares_script(*one, *other));
         let scripts =
@@ -59,7 +59,7 @@ impl Ends {
         Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
     }
 
-    /// Makes the operations at some places, which are in the order of their shards.
+    /// Makes the operations at some places of `ops` by one script. The places must be sorted by shard.
     async fn end_some(
         &self,
         ops: &[(TimerId, &Op)],
@@ -78,7 +78,8 @@ impl Ends {
         }
     }
 
-    /// The end that an operation is, if it only removes a timer that is known here.
+    /// Returns the end that an operation makes. Returns `None` if it does more than remove its timer, or if this
+    /// process does not have the timer as it was claimed.
     fn plain_end(
         &self,
         place: usize,
@@ -87,7 +88,7 @@ impl Ends {
         now: UtcMillis,
     ) -> Result<Option<End>, StoreError> {
         let Some(found) = self.held.get(id) else { return Ok(None) };
-        // In a cluster the redirect is in another shard.
+        // In a cluster, the redirect may be in another shard, which the script cannot change.
         if !self.deployment.topology.shares_script(self.deployment.layout.shard_of_id(id), found.shard) {
             return Ok(None);
         }
@@ -105,37 +106,37 @@ impl Ends {
             let place = staying.index()?.and_then(|place| stays.get_mut(place));
             *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = true;
         }
-        // The timer as it was claimed is of no use any longer, whether it stays or not.
+        // The copy from the claim is of no further use, whether the timer stays or not.
         ends.iter().for_each(|end| self.held.let_go(end.found.id()));
         let made = ends.into_iter().zip(stays).filter(|(_, stays)| !stays);
         Ok(made.map(|(end, _)| (end.place, end.outcome)).collect())
     }
 }
 
-/// Whether the changes only remove one timer that was read, and follow from nothing else.
+/// Returns whether the changes only remove one timer that was read, and need no check of other data.
 fn is_plain(changes: &Changes) -> bool {
     let Changes { timers, absent, free, forgotten, remember, forget } = changes;
     let guesses = absent.len() + free.len() + forgotten.len() + remember.len() + forget.len();
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
 }
 
-/// The kind of a removal from a key.
+/// The kind of data that the script removes from a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
-    /// A member from a sorted set.
+    /// Removes a member of a sorted set.
     Member,
-    /// A member from a set of keys with this number, and the place of its namespace.
+    /// Removes a member of the set of keys with this number, and the place of its namespace after its last member.
     Key(u16),
-    /// A field from a hash.
+    /// Removes a field of a hash.
     Field,
-    /// 1 from a number in a hash.
+    /// Subtracts 1 from the number in this field of a hash.
     Count(Vec<u8>),
 }
 
-/// The place of an end in its batch, and the member or field to remove.
+/// The position of the timer in the script's arguments, counted from 1, and the member or field to remove.
 type Removed = (usize, Vec<u8>);
 
-/// The keys and the arguments of the script. The ends are in the order of their shards.
+/// Builds the keys and the arguments of the script. The ends must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {
@@ -154,7 +155,7 @@ fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
                     remove(found.shard, Part::Keys(set), Removal::Key(set), member);
                 }
                 Entry::Label(member) => remove(found.shard, Part::Labels, Removal::Member, member),
-                // The script removes these by itself. A leased timer has no other entries.
+                // The script removes the other entries of a leased timer by itself.
                 _ => {}
             }
         }

@@ -1,15 +1,15 @@
-//! Timers that this process has claimed, as they were when it claimed them.
+//! Keeps the timers that this process has claimed, as they were at the claim.
 
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 
-/// Claimed timers that are kept for their ends. A process with more of them reads the others again.
+/// The greatest number of claimed timers that are kept. Further timers are read again at the end of their deliveries.
 const MOST: usize = 100_000;
 
-/// Claimed timers. The end of a delivery is computed from the timer as it was claimed, without a read; the commit
-/// compares it with the stored timer, which may have changed since.
+/// The timers that this process has claimed. The end of a delivery is computed from the timer as it was claimed,
+/// without a read. The commit compares it with the stored timer, which may have changed since.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 
@@ -18,7 +18,7 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a timer for its end.
+    /// Keeps a claimed timer until its delivery ends.
     pub(crate) fn keep(&self, found: &Found) {
         let mut timers = self.timers();
         if timers.len() < MOST {
@@ -26,17 +26,17 @@ impl Held {
         }
     }
 
-    /// The timer as it was claimed.
+    /// Returns the timer as it was claimed, if it is kept.
     pub(crate) fn get(&self, id: TimerId) -> Option<Found> {
         self.timers().get(&id).cloned()
     }
 
-    /// Whether the timer was claimed here and belongs to no series.
+    /// Returns whether the timer is kept here and belongs to no series.
     pub(crate) fn has_single(&self, id: TimerId) -> bool {
         self.timers().get(&id).is_some_and(|found| found.timer.series.is_none())
     }
 
-    /// The shard of a timer.
+    /// Returns the shard that stores a kept timer.
     pub(crate) fn shard_of(&self, id: TimerId) -> Option<Shard> {
         self.timers().get(&id).map(|found| found.shard)
     }
@@ -45,7 +45,7 @@ impl Held {
         self.timers().remove(&id);
     }
 
-    /// Forgets all timers, which were those of another deployment.
+    /// Forgets all timers, because they belong to another deployment.
     pub(crate) fn clear(&self) {
         self.timers().clear();
     }

@@ -1,4 +1,4 @@
-//! Timers of a backup.
+//! Stores the timers of a backup.
 
 use super::commit::{Commit, Doubt, Known, Refused, Reservations, Scope, Sent};
 use super::redirects::{displace, release, reserve};
@@ -15,12 +15,12 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// Ids that are reserved at once.
+/// The number of ids that are reserved at the same time.
 const AT_ONCE: usize = 256;
-/// Attempts to store an imported timer whose redirect leads nowhere.
+/// How often the import of a timer is tried again after a redirect that led nowhere.
 const TURNS: usize = 8;
 
-/// Stores the timers of backups.
+/// Stores timers of backups.
 pub(crate) struct Imports {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -34,7 +34,8 @@ impl Imports {
         Self { deployment, node, transactions: Arc::clone(transactions) }
     }
 
-    /// Stores timers of a backup: by one script on one server, by one for each shard in a cluster.
+    /// Stores timers of a backup. On one server one script stores all of them. In a cluster there is one script for
+    /// each shard.
     pub(crate) async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
         let changes = DryRun::new(self.deployment.time.now()).import(timers)?;
         if changes.timers.is_empty() {
@@ -55,8 +56,9 @@ impl Imports {
         Ok(())
     }
 
-    /// Reserves all ids, verifies that each shard can take its timers, and stores them only then. Timers that another
-    /// process stores between the last two steps can make the import fail in the middle.
+    /// Imports into a cluster in three steps: reserves all ids, verifies that each shard can take its timers, and then
+    /// stores the timers. If another process stores a timer between the last two steps, the import can fail in the
+    /// middle.
     async fn import_by_shard(&self, changes: &Changes) -> Result<(), StoreError> {
         let mut shards: BTreeMap<Shard, Changes> = BTreeMap::new();
         for change in &changes.timers {
@@ -76,7 +78,7 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // The checks alone: a shard that cannot take its timers is found before any timer is stored.
+            // This runs the checks alone: a shard that cannot take its timers is found before any timer is stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {
@@ -111,7 +113,7 @@ impl Imports {
                 }
                 Err(StoreError::new(StoreErrorKind::Io, format!("others create timer {id} again and again")))
             });
-            // Waits for all, so that all ids that were reserved are known.
+            // Waits for all answers, so that all reserved ids are known.
             let (mut failed, answers) = (None, join_all(answers).await);
             for answer in answers {
                 match answer {
@@ -124,7 +126,7 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes, or only verifies, the changes of each shard.
+    /// Makes the changes of each shard. Without changes, only verifies that they are possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -137,7 +139,7 @@ impl Imports {
                     Sent::Refused(refused) => refused,
                 };
                 let Doubt::Timer(id) = refused.doubt else { return Err(self.error_of(refused)) };
-                // A redirect that leads nowhere takes no id.
+                // A redirect that leads nowhere does not occupy the id.
                 match look(&self.deployment, id).await? {
                     (None, Some(redirect)) if turn < TURNS => {
                         let _is_stored = displace(&self.deployment, id, &redirect).await?;
@@ -149,7 +151,7 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes by one script.
+    /// Makes the changes by one script, if all ids and keys are free.
     async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
         let known = Known::default();
         let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);
@@ -157,7 +159,7 @@ impl Imports {
         self.transactions.send(commit).await
     }
 
-    /// Why a timer cannot be imported.
+    /// Returns the error that tells why a timer cannot be imported.
     fn error_of(&self, refused: Refused) -> StoreError {
         let Refused { doubt, mut found, .. } = refused;
         match doubt {

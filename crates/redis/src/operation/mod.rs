@@ -1,5 +1,5 @@
-//! Operations on timers: each reads the timers that it names, computes its effect here, and commits it by a script that
-//! compares the timers with those that were read.
+//! Operations on timers. Each operation reads the timers that it names and computes its effect here. A script commits
+//! the effect if the timers are still as they were read.
 
 mod batch;
 mod bulk;

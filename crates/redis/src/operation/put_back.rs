@@ -1,5 +1,5 @@
-//! The protocol by which timers that are delivered at most once are put back: each put-back has one effect, even if its
-//! answers are lost.
+//! The protocol of put-backs. A *put-back* stores a timer again that is delivered at most once. It takes effect once,
+//! even if its answers are lost.
 //!
 //! A timer that is delivered at most once has no lease while its handler runs: the claim has ended it. If it is not
 //! delivered after all, or its handler snoozes or parks it, the process puts it back ([`Op::Return`]). If an answer is
@@ -8,23 +8,24 @@
 //!
 //! # Layout
 //! The *mark* of a put-back is the timer's id and the token of its claim, 32 bytes. A claim leases a timer once, so no
-//! two put-backs have the same mark. A mark is a member of the ids of ended timers ([`Part::Recent`]) of the put-back's
-//! shard, with the moment from which on it counts as forgotten. The *shard* of a put-back is that of the timer's key,
-//! or of its id without a key. It does not depend on the stored data. A timer can come back without its key, if the key
-//! is another timer's by now. It is stored in the same shard, with a redirect in the shard of its id.
+//! two put-backs have the same mark. A mark is a member of the set of ended timers' ids ([`Part::Recent`]) in the
+//! put-back's shard. Its score is the moment from which the mark counts as forgotten. The *shard* of a put-back is the
+//! shard of the timer's key, or of its id if it has no key. It does not depend on the stored data. A timer comes back
+//! without its key if another timer has taken the key. Even then it is stored in the same shard, with a redirect in the
+//! shard of its id.
 //!
 //! # States
-//! Of a put-back, in its shard:
+//! A put-back has these states in its shard:
 //!
 //! | state | the mark | a commit of the put-back |
 //! |---|---|---|
 //! | open | absent, and the time is before `until` | stores the timer and the mark: applied |
 //! | applied | present | changes nothing: `Repeated` |
-//! | over | any, and the time is `until` or later | changes nothing: `Repeated` while the mark is present, `Stale` then |
+//! | over | any, and the time is `until` or later | changes nothing: `Repeated` while the mark is present, `Stale` afterwards |
 //!
 //! `until` is [`AGAIN`] after the first attempt that may have had an effect. The process keeps that moment for each
-//! put-back until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays
-//! [`KEPT`] longer than that. No other transition exists: nothing removes a mark before its time.
+//! put-back until the caller knows the outcomes of the batch, so all attempts have the same `until`. The mark stays for
+//! [`KEPT`] after `until`. There are no other transitions: nothing removes a mark before its time.
 //!
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
@@ -39,10 +40,10 @@
 //! - *The answer is lost, and the put-back is sent again.* The second request finds the mark: `Repeated`, whether the
 //!   timer is still stored, leased, or claimed and ended by another process.
 //! - *The first request arrives late, after the second.* It finds the mark. Nobody reads its answer.
-//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. The second request has
-//!   the mark then.
-//! - *Both arrive at the same time.* One script is first.
-//! - *The key is another timer's when the first request arrives, and free when the second does, or the reverse.* The
+//! - *The first request arrives late, in a cluster.* It may find that its reservation is void. In that case the second
+//!   request has written the mark.
+//! - *Both arrive at the same time.* One script runs first.
+//! - *Another timer has the key when the first request arrives, but not when the second arrives, or the reverse.* The
 //!   shard is the same, and so is the mark.
 //! - *Another process has created a timer of the same id.* The put-back finds it and answers `Repeated`, as it does
 //!   without a lost answer. A request that arrives late still has one effect at most.
@@ -65,23 +66,23 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt in which a put-back may have its effect.
+/// How long after its first attempt a put-back may still take effect.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The time for which a mark stays after the last moment at which a commit of its put-back can have an effect.
+/// How long a put-back's mark stays stored after the last moment at which a commit of the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of put-backs without an answer from which on old put-backs are forgotten.
+/// If this number of put-backs has no answer, old put-backs are forgotten.
 const MANY: usize = 4_096;
 
-/// The reason for which a put-back has no effect.
+/// Tells why storing a timer again, a put-back, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// The put-back had its effect before.
+    /// The put-back took effect before.
     Applied,
-    /// The time is over.
+    /// The time of the put-back is over.
     Late,
 }
 
-/// A put-back: one timer that is stored again once.
+/// Describes a timer that must be stored again, but only once.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
@@ -98,12 +99,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// From this moment on the mark counts as forgotten.
+    /// Returns the moment from which the mark counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes that the put-back has no effect any longer.
+    /// Notes why the put-back can no longer take effect. The first reason stays.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -111,16 +112,16 @@ impl PutBack {
         });
     }
 
-    /// The outcome of a put-back that has no effect any longer.
+    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while it can.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
 }
 
-/// The name of a put-back: its timer, and the token of the claim.
+/// Identifies a put-back, which stores a timer again: the timer's id, and the token of the claim that ended the timer.
 type Name = (TimerId, Token);
 
-/// Put-backs that may have had an effect without their caller's knowledge, each with the moment of its first attempt.
+/// The put-backs whose callers do not know the outcome yet, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
@@ -128,7 +129,7 @@ pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Notes the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs of a batch, before any of them is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -136,7 +137,7 @@ impl Attempts {
             let name = (timer.id, *token);
             let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if since.len() >= MANY {
-                // A repetition comes sooner: these were given up.
+                // The caller would have repeated older put-backs sooner, so they were given up.
                 since.retain(|_, since| *since + AGAIN + KEPT > now);
             }
             let is_new = match since.entry(name) {
@@ -151,7 +152,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch whose outcomes the caller knows: all of them, or those at their first attempt.
+    /// Forgets the put-backs of a batch whose outcomes the caller knows. With `only_first`, forgets only those at their
+    /// first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -160,7 +162,7 @@ impl Attempts {
         }
     }
 
-    /// The moment of the first attempt.
+    /// Returns the moment of the put-back's first attempt, if its outcome is not known yet.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -1,4 +1,4 @@
-//! Puts timers back that are delivered at most once. [`put_back`](super::put_back) has the protocol.
+//! Puts back timers that are delivered at most once. [`put_back`](super::put_back) has the protocol.
 
 use super::put_back::{Attempts, Batch, PutBack};
 use super::transact::{Start, Transactions};
@@ -9,7 +9,7 @@ use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Puts timers back, each once.
+/// Stores timers again that were claimed for at most one delivery.
 pub(crate) struct PutBacks {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,
@@ -22,14 +22,15 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Notes the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs of a batch, before any of them is sent.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Notes the outcome of a batch of `count` operations, as its caller knows it.
+    /// Records that the caller gets the answer of a batch of `count` operations. Put-backs whose outcome is certain are
+    /// forgotten.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
-        // A part of a batch that failed may have had its effect, and the caller repeats the whole batch.
+        // If a batch fails, a part of it may have had its effect, and the caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {
             count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
         };
@@ -38,7 +39,7 @@ impl PutBacks {
         }
     }
 
-    /// Puts back a timer that was claimed under this token, once.
+    /// Stores a timer again that was claimed under this token. Takes effect once, even if it is called again.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
         // The timer comes back without its series.

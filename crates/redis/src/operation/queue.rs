@@ -1,8 +1,8 @@
-//! Creations that wait for a script.
+//! The queue of creations that wait for a script.
 //!
-//! While scripts are at the server, new creations wait, and all that wait become one script. A task takes the waiting
-//! creations, again and again until none waits; at most [`TASKS`] tasks run at a time. Callers compute a creation
-//! before they add it, and tasks only send it: no task depends on a caller that stands still.
+//! While scripts are at the server, new creations wait. All that wait become one script. A task takes the waiting
+//! creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a creation
+//! before they add it, and tasks only send it. So no task depends on a caller that stands still.
 //!
 //! A creation that waits ends in one of these ways:
 //!
@@ -13,8 +13,8 @@
 //! | its caller is gone | is dropped when it comes first |
 //! | the last task is dropped, by a panic or with its runtime | has no answer, and its caller is answered `Unknown` |
 //!
-//! So a server that does not answer holds a call up for about twice the patience, for any number of calls, and the
-//! queue grows only by the creations of that time. A script that fails soon, for example because its connection is cut,
+//! So a server that does not answer delays each call by about twice the patience, for any number of calls. The queue
+//! grows only by the creations of that time. A script that fails early, for example because its connection is cut,
 //! fails no other creations.
 
 use crate::deployment::Witnesses;
@@ -27,34 +27,34 @@ use tokio::sync::oneshot;
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_durable::timer::TimerId;
 
-/// The scripts at the server. While it runs one script, the client prepares the next.
+/// The number of scripts at the server. While the server runs one script, the client prepares the next.
 const TASKS: usize = 2;
-/// The most creations of a script.
+/// The greatest number of creations in a script.
 const AT_ONCE: usize = 128;
-/// Bytes of records after which a script takes no further creation.
+/// A script takes no further creation after this number of bytes of records.
 const BYTES: usize = 256 << 10;
 
-/// The data of a creation: a pending timer in the shard of its id, without labels.
+/// The data of a creation that shares a script: a pending timer in the shard of its id, without labels.
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) id: TimerId,
     pub(crate) shard: Shard,
-    /// Id, length of the payload, record.
+    /// The member of the set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
     pub(crate) due: u64,
     pub(crate) slice: Slice,
-    /// The field among the counts.
+    /// The field of the hash of counts that counts the timer.
     pub(crate) field: Vec<u8>,
-    /// The entry of its key without the id, if it has a key.
+    /// The entry of the timer's key without the id. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry, without the id, of a timer without a key.
+    /// The entry, without the id, that is stored if the timer has no key.
     pub(crate) keyless: Vec<u8>,
 }
 
-/// The outcome of a creation.
+/// The outcome of a creation, as its script answered it.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
-    /// With the witnesses of the script.
+    /// The timer is stored. The witnesses can confirm that the change is safe.
     Stored(Witnesses),
     /// The id or the key is taken, or the id is remembered.
     Refused,
@@ -64,7 +64,7 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) creation: Creation,
-    /// When it was added.
+    /// When the creation was added to the queue.
     pub(crate) since: Instant,
     pub(crate) answer: oneshot::Sender<Made>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Queue(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Tasks that have not ended.
+    /// The number of tasks that have not ended.
     tasks: usize,
 }
 
@@ -84,7 +84,7 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a creation. The caller starts a task if this returns true.
+    /// Adds a creation to the queue. If this returns `true`, the caller must start a task.
     pub(crate) fn add(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         state.waiting.push_back(waiting);
@@ -93,12 +93,13 @@ impl Queue {
         is_needed
     }
 
-    /// The task that the caller of [`add`](Self::add) starts.
+    /// Returns the task that the caller of [`add`](Self::add) must run.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
 
-    /// Ends a task before its time. Returns the creations that no other task takes.
+    /// Counts a task as ended that was dropped before it was done. Returns the waiting creations if no other task is
+    /// left.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
@@ -106,8 +107,8 @@ impl Queue {
     }
 }
 
-/// A task that takes waiting creations. If it is dropped before its end, by a panic or with its runtime, the next
-/// creation starts another task.
+/// A task that takes waiting creations. If a panic or the end of the runtime drops it early, the next creation starts
+/// another task.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,
@@ -117,14 +118,15 @@ pub(crate) struct Task<'a> {
 impl Drop for Task<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Dropped without the lock, since this wakes the callers.
+            // The creations are dropped without the lock, since this wakes their callers.
             drop(self.queue.end_task());
         }
     }
 }
 
 impl Task<'_> {
-    /// The creations of the next script, of different ids and keys; none if none waits. Then the task has ended.
+    /// Takes the creations of the next script, which have different ids and keys. If none waits, returns none and ends
+    /// the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
@@ -143,14 +145,14 @@ impl Task<'_> {
             taken.extend(state.waiting.pop_front().filter(|_| is_wanted));
         }
         if taken.is_empty() && !self.has_ended {
-            // Set under the lock, so that the next creation starts a task.
+            // This is set under the lock, so that the next creation starts a task.
             self.has_ended = true;
             state.tasks = state.tasks.saturating_sub(1);
         }
         taken
     }
 
-    /// The creations that have waited for this time. They are not sent.
+    /// Removes the creations that have waited for at least this time. They were not sent.
     pub(crate) fn take_late(&self, patience: Duration) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let count = state.waiting.iter().take_while(|waiting| waiting.since.elapsed() >= patience).count();
@@ -164,7 +166,7 @@ mod tests {
     use core::cell::RefCell;
     use tokio::sync::oneshot::error::TryRecvError;
 
-    /// A queue, and the calls that wait for its answers.
+    /// A queue, and the receivers of its answers.
     #[derive(Default)]
     struct Callers {
         queue: Queue,

@@ -1,9 +1,9 @@
-//! Redirects in a cluster: the part of a commit outside of its shard.
+//! Redirects in a cluster: the parts of a commit that are outside the timer's shard.
 //!
-//! A cluster runs no script on two shards. A timer is in its *home* H, which has everything that an operation changes,
-//! except for two things in the shard N of the timer's id: the *redirect* from N to H, and the memory of an id whose
-//! timer has ended. If N is H, a commit is one script, as on one server. Otherwise it has steps, and each step is one
-//! script:
+//! A cluster runs no script on two shards. A timer is stored in its *home* H, which has everything that an operation
+//! changes, except for two things. These are in the shard N to which the timer's id belongs: the *redirect* from N to
+//! H, and the memory of an id whose timer has ended. If N is H, a commit is one script, as on one server. Otherwise it
+//! has steps, and each step is one script:
 //!
 //! | operation | step | shard | script |
 //! |---|---|---|---|
@@ -13,58 +13,58 @@
 //! | | *commit*: the timer is as it was read; remove it | H | `commit` |
 //! | | *drop*: remove the redirect if it is the announced redirect | N | `drop_redirect` |
 //!
-//! An operation that ends a timer and stores another timer of the same key, as a replacement, reserves and announces at
-//! the same time, commits once, and drops afterwards. The commit alone decides: a timer is stored or ended by it, and
-//! by no step before or after it.
+//! An operation may end a timer and store another timer of the same key, as a replacement does. It reserves and
+//! announces at the same time, commits once, and drops afterwards. Only the commit stores or ends a timer; the steps
+//! before and after it do not.
 //!
 //! **The mark.** A redirect is the number of H and a *mark*, a number that is drawn at random for each reservation. So
-//! a redirect belongs to one creation: no other creation stores a timer under it. `reserve` accepts no redirect but its
-//! own, not even another redirect to the same shard.
+//! a redirect belongs to one creation, and no other creation stores a timer under it. `reserve` accepts only its own
+//! redirect, and refuses another redirect even to the same shard.
 //!
 //! **Invariants.** (1) A timer that is stored in H has a redirect in N that leads to H with the mark of its creation,
 //! from before its commit until after its end. (2) So an id is stored in one shard at most: a second creation has to
 //! replace the redirect, and nobody replaces the redirect of a stored timer.
 //!
 //! **A redirect that leads nowhere** is left by a creation or an end that stopped between two steps, or belongs to a
-//! creation that is still under way. Nobody can tell the two apart. A creation of the same id that meets such a
-//! redirect first makes it *void* in H: one script makes sure that the timer is not stored in H, and puts the mark
-//! among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is removed if it
-//! is still the same. A reservation ends after [`RESERVED`] by the time of N, so that no commit comes after the void is
-//! forgotten, as long as the clocks of two primaries differ by less than an hour.
+//! creation that is still under way. Nobody can distinguish the two. If a creation of the same id meets such a
+//! redirect, it first makes the redirect *void* in H: one script verifies that the timer is not stored in H, and puts
+//! the mark among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is
+//! removed if it is still the same. A reservation ends after [`RESERVED`] by the time of N. So no commit comes after
+//! the void mark is forgotten, as long as the clocks of two primaries differ by less than an hour.
 //!
-//! **Interruptions.** After `reserve`: the redirect leads nowhere. After the commit of a creation: all is done. After
-//! `announce`: the id is remembered although its timer is stored. A creation of it answers `Repeated` in both cases.
-//! The memory lasts no longer than that of an end at the time at which the operation began. After the commit of an end:
-//! the redirect leads nowhere. It costs some 40 bytes until its id is created again, or until the thread of a node
-//! meets it twice (`upkeep/sweep.rs`).
+//! **Interruptions.** If an operation stops after `reserve`, the redirect leads nowhere. If a creation stops after its
+//! commit, all is done. If an end stops after `announce`, the id is remembered although its timer is stored. A creation
+//! of the id answers `Repeated` in both cases. The id is remembered no longer than if the timer had ended when the
+//! operation began. If an end stops after its commit, the redirect leads nowhere. It costs some 40 bytes until its id
+//! is created again, or until the thread of a node meets it twice (`upkeep/sweep.rs`).
 //!
 //! **Two clients and one id.** The effects of a client between any two steps of another client:
 //!
 //! - *Two creations of an id, with the same key or different keys.* The first `reserve` wins. The second client finds
 //!   the redirect, and the timer behind it: `Repeated`. If the timer is not stored yet, the second client makes the
-//!   redirect void. Either the void is first. Then the first client's commit fails: it reserves again, and meets the
-//!   second client's redirect. Or the commit is first, and the void finds the timer. A client that makes a redirect
-//!   void and stops leaves a void redirect, which the next creation makes void again.
+//!   redirect void. If the void comes first, the commit of the first client fails. That client reserves again, and
+//!   meets the second client's redirect. If the commit comes first, the void finds the timer. A client that makes a
+//!   redirect void and stops leaves a void redirect, which the next creation makes void again.
 //! - *Two clients remove the same void redirect.* The second client finds no redirect, or a redirect with another mark,
 //!   and leaves it.
-//! - *An end and a creation of the same id.* Before the end's commit the creation finds the timer. Between its commit
-//!   and the drop, it finds the memory, or for an id that is not remembered the redirect: it makes the redirect void,
-//!   replaces it and stores the timer. The drop then finds another mark.
+//! - *An end and a creation of the same id.* Before the end's commit, the creation finds the timer. Between the commit
+//!   and the drop, the creation finds that the id is remembered. If ids of this timer are not remembered, it finds the
+//!   redirect, makes the redirect void, replaces it and stores the timer. The drop then finds another mark.
 //! - *Two ends.* Both announce. The second commit finds that the timer has changed, computes anew and finds no timer.
-//!   Its memory is as long as that of the first commit, but for the time between them.
-//! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves, which meets the redirect before
-//!   the drop, see above. The memory of the first end stays, unless N is H. This does no harm: the stored timer says
-//!   the same, and its next end makes the memory longer. To forget the id after the commit could erase the memory of
-//!   that next end.
-//! - *A reader.* It looks at N and then at H. If the timer is not in H, it has ended in between, or was not stored when
-//!   N was read: there was a moment without it.
+//!   Both remember the id for equally long, except for the time between the two.
+//! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
+//!   redirect, as described above. The id stays remembered from the first end, unless N is H. This does no harm: the
+//!   stored timer says the same, and its next end remembers the id for longer. Forgetting the id after the commit could
+//!   erase the memory of that next end.
+//! - *A reader.* It reads N and then H. If the timer is not in H, it has ended in between, or was not stored when N was
+//!   read. So there was a moment without the timer.
 //! - *A client that is stopped for long, or a request that arrives late.* A commit after [`RESERVED`] fails. A late
-//!   drop finds another mark. A late `announce` remembers until a moment that was computed before it stopped. A late
-//!   void keeps the mark void for longer.
-//! - *A failover that loses writes.* A redirect that N has lost is missing although its timer is stored in H: the timer
-//!   is delivered, found by its key, and not by its id. The check names it, and the next creation of the id writes the
-//!   redirect again if it leads to the same shard. A void that H has lost lets two creations of one id with two keys
-//!   both succeed. [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both.
+//!   drop finds another mark. A late `announce` remembers the id only until a moment that was computed before the
+//!   delay. A late void keeps the mark void for longer.
+//! - *A failover that loses writes.* If N has lost a redirect, its timer is still stored in H. The timer is delivered
+//!   and found by its key, but not by its id. The check names it, and the next creation of the id writes the redirect
+//!   again if it leads to the same shard. If H has lost a void mark, two creations of one id with two keys can both
+//!   succeed. [`SyncPolicy::Wait`](crate::SyncPolicy::Wait) prevents both losses.
 
 use super::commit::{Doubt, Known, Refused, Reservations, Reserved};
 use crate::deployment::{Deployment, millis};
@@ -78,32 +78,32 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a reservation is over.
+/// How long a reservation lasts: a commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which a mark is void. It is longer than the time of a reservation by an hour, by which the clocks of
-/// two primaries may differ.
+/// How long a redirect's mark stays void, so that no commit can use the redirect. This is an hour longer than a
+/// reservation lasts, since the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation in shards that are not its home.
+/// The parts of an operation that touch shards other than the timer's home.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer that must not be stored yet. Most of them are created by the operation.
+/// A timer whose id must be free. Mostly the operation creates it.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// Whether the id may be one of an ended timer that is still remembered.
+    /// The id may belong to an ended timer that is still remembered.
     may_be_remembered: bool,
 }
 
-/// A timer that ends.
+/// A timer that the operation ends.
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,
-    /// The moment until which the id is remembered, if it is.
+    /// The moment until which the id is remembered. `None` if it is not remembered.
     remembered: Option<UtcMillis>,
 }
 
@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that is only reported as remembered needs no reservation.
+        // An id that the operation only reports as remembered needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -136,7 +136,7 @@ impl Outside {
     }
 }
 
-/// Reserves the ids that are not reserved yet. Returns why a timer cannot be created.
+/// Reserves the ids that are not reserved yet. If an id cannot be reserved, returns why.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
     home: Shard,
@@ -160,7 +160,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Writes a redirect: a timer will be in another shard than its id says.
+/// Reserves an id: writes a redirect which says that the timer will be in the shard `home`. If the id is taken, returns
+/// why the reservation is refused.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -191,7 +192,7 @@ pub(super) async fn reserve(
     Ok(Err(Refused { now, doubt, found }))
 }
 
-/// The redirects of timers that are about to end. Remembers their ids.
+/// Remembers the ids of timers that are about to end. Returns the redirects that lead to these timers.
 pub(super) async fn announce_all(
     deployment: &Deployment,
     ended: &[Ending],
@@ -207,7 +208,8 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // The end goes on although the shard of the id is away. Without the answer, the redirect stays behind.
+            // The end goes on although the shard of the id does not answer. Without the answer, the redirect stays
+            // behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }
@@ -215,7 +217,7 @@ pub(super) async fn announce_all(
     Ok(try_join_all(answers).await?.into_iter().flatten().collect())
 }
 
-/// Removes a redirect, if it is still the same.
+/// Removes the redirect of an id, unless another redirect has replaced it.
 pub(super) async fn drop_redirect(
     deployment: &Deployment,
     id: TimerId,
@@ -228,15 +230,16 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects of timers that were not created.
+/// Removes the redirects of timers that were reserved but not created.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
-    // A redirect that is left leads nowhere, and does no harm.
+    // A redirect that stays behind leads nowhere, and does no harm.
     let _left = join_all(redirects).await;
 }
 
-/// Makes a redirect void that seems to lead nowhere, and removes it. Returns whether the timer is stored after all.
+/// Forbids commits under a redirect that seems to lead nowhere, and removes the redirect. If the timer is stored after
+/// all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

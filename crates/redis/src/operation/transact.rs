@@ -16,24 +16,24 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// Attempts of an operation while others change the same timers.
+/// How often an operation is attempted while others change the same timers.
 const TURNS: usize = 64;
 
-/// The start of an operation: the timers from which its effect is computed.
+/// Says where an operation gets the timers from which its effect is computed.
 pub(crate) enum Start {
-    /// From nothing: a new timer.
+    /// No timer is read: the operation creates one.
     New,
-    /// From a stored timer, which is read first.
+    /// A stored timer, which is read first.
     At(Address),
-    /// From a timer that this process has claimed, as it was then if it is still known.
+    /// A timer that this process has claimed. If it is still kept, its state at the claim is used without a read.
     Held(TimerId),
-    /// From a timer as it was read.
+    /// A timer that was read already.
     Read(Box<Found>),
-    /// From several timers as they were read; in a cluster, of one shard.
+    /// Several timers that were read already. In a cluster they are in one shard.
     Several(Vec<Found>),
-    /// From a timer as it was read, if its lease has ended by the server's time.
+    /// A timer that was read already, and whose lease must be over by the server's time.
     Expired(Box<Found>),
-    /// From nothing: a timer that is put back, once.
+    /// No timer is read: the operation stores a timer again, once.
     PutBack(Arc<PutBack>),
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Makes the changes that `run` computes. Calls it again, with the timers as they are by then, until a commit
-    /// succeeds.
+    /// Commits the changes that `run` computes. If the data have changed, reads them again and calls `run` again, until
+    /// a commit succeeds.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
@@ -55,7 +55,7 @@ impl Transactions {
     ) -> Result<R, StoreError> {
         let mut reserved = Reservations::new();
         let result = self.attempt(start, run, &mut reserved).await;
-        // A commit whose outcome is not known may have stored the timers to which these redirects lead.
+        // A commit with an unknown outcome may have stored the timers to which these redirects lead.
         let is_known = result.as_ref().map_or_else(
             |error| !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt),
             |_| true,
@@ -118,7 +118,7 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read is of one moment. A guess beside a later read may be of another moment, so a commit
+                // The first read shows one moment. A guess beside a later read may be of another moment, so a commit
                 // compares both.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
@@ -137,7 +137,8 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Other clients change the same timers first, perhaps threads of this process. Let them finish.
+                // Other clients, perhaps threads of this process, keep changing the same timers first. This lets them
+                // finish.
                 std::thread::yield_now();
             }
         }
@@ -145,14 +146,14 @@ impl Transactions {
         Err(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Notes a commit that succeeded.
+    /// Updates this process's own state after a commit that succeeded.
     fn after(&self, known: &Known, changes: &Changes) {
         let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
         before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data that a check has found changed.
+    /// Reads the data again that failed a check, so that the next attempt knows them.
     async fn resolve(
         &self,
         known: &mut Known,
@@ -193,7 +194,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Makes the changes of an operation, if nothing from which they follow has changed.
+    /// Commits the changes of an operation, if the data from which they follow have not changed.
     async fn commit(
         &self,
         known: &Known,
@@ -206,7 +207,7 @@ impl Transactions {
         }
     }
 
-    /// Makes the changes by one script.
+    /// Commits the changes by one script.
     async fn commit_in(
         &self,
         scope: Scope<'_>,
@@ -219,7 +220,7 @@ impl Transactions {
         self.send(commit).await
     }
 
-    /// Makes the changes in a cluster. See [`redirects`](super::redirects) for the steps.
+    /// Commits the changes in a cluster. See [`redirects`](super::redirects) for the steps.
     async fn commit_in_steps(
         &self,
         known: &Known,
@@ -247,7 +248,7 @@ impl Transactions {
         Ok(sent)
     }
 
-    /// Makes the changes of a commit, if its checks hold.
+    /// Runs the script of a commit. The script makes the changes only if all checks hold.
     pub(crate) async fn send(&self, commit: Commit<'_>) -> Result<Sent, StoreError> {
         let is_growing = commit.is_growing;
         let (keys, arguments, doubts) = commit.into_parts();

@@ -1,4 +1,4 @@
-//! The check of the structure: each shard as it is at one moment.
+//! Checks the structure of the stored data, each shard as it is at one moment.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The most reads of a shard whose slices change all the time.
+/// How often the check reads a shard again because timers have come or gone during a read.
 const TURNS: usize = 20;
-/// Faults after which a check stops.
+/// The check stops after this number of faults.
 const MOST_FAULTS: usize = 1_000;
 
-/// A sorted set: members with scores.
+/// The content of a sorted set: members with scores.
 type Scored = Vec<(Vec<u8>, u64)>;
 
-/// The content of a shard.
+/// All data of a shard, as they are at one moment.
 struct Contents {
     records: Scored,
     tokens: HashMap<Vec<u8>, Vec<u8>>,
@@ -66,7 +66,7 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// The content of a shard at one moment.
+/// Reads all data of a shard at one moment. Reads again until the script names exactly the slices that the shard has.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -96,7 +96,7 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let counts = rest.pairs()?;
         let directory = rest.scored()?;
         let (stopped, places) = (rest.scored()?, rest.scored()?);
-        // In the order of their numbers, since the order of their due moments changes all the time.
+        // The slices are compared by number, since the order of their due moments changes all the time.
         let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
         let open: Vec<Slice> = open.into_iter().collect();
         if open != named {
@@ -133,7 +133,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
     Err(StoreError::new(StoreErrorKind::Io, message))
 }
 
-/// Adds the faults of a shard. Returns its timers.
+/// Compares the entries of a shard with those that its timers need, and adds the differences to `faults`. Returns the
+/// timers.
 fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
@@ -144,7 +145,7 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
             Some(found) => {
                 let is_leased = found.token.is_some();
                 let stored = |entry| match entry {
-                    // The stored record is that of the timer before it was leased: pending, or parked.
+                    // The stored record still shows the timer before its lease: pending, or parked.
                     Entry::Record(_) if is_leased => Entry::Record(member.clone()),
                     entry => entry,
                 };
@@ -224,7 +225,7 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// An entry with the names of its table and its member.
+/// Returns an entry with the name of its table and its member or id.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

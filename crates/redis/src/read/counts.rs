@@ -1,4 +1,4 @@
-//! The numbers of timers.
+//! Counts the timers of a deployment.
 
 use crate::deployment::Deployment;
 use crate::layout::{Part, Shard, counted_of};
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Reads the numbers of timers, and keeps the last numbers of each group.
+/// Reads the numbers of timers, and keeps the last answer of each group of shards.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The numbers of timers that each group has answered last.
+    /// The last answer of each group of shards.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 
@@ -18,13 +18,13 @@ impl Counter {
         Self { deployment, last: Mutex::default() }
     }
 
-    /// Forgets the numbers, which were those of another deployment.
+    /// Forgets the kept answers, because they belong to another deployment.
     pub(crate) fn clear(&self) {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The numbers of timers. A server that does not answer counts with its last numbers. So a primary that is away
-    /// does not stop creations in other shards, which ask whether there is room.
+    /// Returns the numbers of timers. If a server does not answer, its last answer counts. So a silent primary does not
+    /// stop creations in other shards, which ask whether there is room.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Counter {
         Ok(all)
     }
 
-    /// The numbers of timers in some shards of one server.
+    /// Asks one server for the numbers of timers in some of its shards.
     async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
         let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
         let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;

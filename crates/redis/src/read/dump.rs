@@ -1,11 +1,11 @@
-//! Copies of shards, for backups.
+//! Reads copies of shards for backups.
 
 use crate::deployment::Deployment;
 use crate::layout::{Found, Part, Shard};
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::Timer;
 
-/// All timers of a shard at one moment, but for records that cannot be read.
+/// Returns all timers of a shard as they are at one moment. Unreadable records are left out.
 pub(crate) async fn dump(deployment: &Deployment, shard: Shard) -> Result<Vec<Timer>, StoreError> {
     let keys = deployment.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
     let mut answered = deployment.run(|scripts| &scripts.dump, keys, []).await?;

@@ -1,4 +1,4 @@
-//! Timers by their ids and keys.
+//! Reads timers by id and by key.
 
 use super::index::IndexEntry;
 use crate::deployment::Deployment;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The timer at an address.
+/// Reads the timer at an address.
 pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option<Found>, StoreError> {
     match at {
         Address::Id(id) => find_id(deployment, *id).await,
@@ -21,7 +21,8 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// A timer, and the redirect of its id if the timer is in another shard. A redirect may lead nowhere.
+/// Reads a timer by its id, and the redirect if the id has one. The redirect may lead nowhere, so it may come without a
+/// timer.
 pub(crate) async fn look(
     deployment: &Deployment,
     id: TimerId,
@@ -52,7 +53,7 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// The timers with these ids in a shard. A record that cannot be read is an error of its own.
+/// Reads the timers with these ids in a shard, in the same order. An unreadable record is an error in its own place.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,
@@ -65,7 +66,7 @@ pub(crate) async fn records(
     Ok(ids.iter().map(|_| read_found(shard, &mut values)).collect())
 }
 
-/// The timers of entries, in their order. Timers that have gone since, or cannot be read, are left out.
+/// Reads the timers of index entries, in the same order. A timer that has gone since, or cannot be read, is `None`.
 pub(crate) async fn timers_of(
     deployment: &Deployment,
     entries: &[IndexEntry],
@@ -80,7 +81,8 @@ pub(crate) async fn timers_of(
     Ok(entries.iter().map(|entry| by_id.remove(&entry.id)).collect())
 }
 
-/// A timer of three values of an answer: record, token, end of the lease.
+/// Decodes a timer from three values of a script's answer: record, token, end of the lease. Returns `None` if the
+/// record is absent.
 pub(crate) fn read_found(shard: Shard, values: &mut Values) -> Result<Option<Found>, StoreError> {
     let (member, mark) = (values.filled()?, values.filled()?);
     let until = values.maybe_number()?.unwrap_or_default();

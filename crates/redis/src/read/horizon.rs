@@ -1,4 +1,4 @@
-//! How many timers are due when.
+//! Counts how many timers are due in each span of the future.
 
 use super::counts::Counter;
 use super::index::{Scores, Walk, lanes};
@@ -10,33 +10,34 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The most slices of a script that lists slices or counts their timers.
+/// The greatest number of slices, each with the pending timers of a lane and period, that one script lists or counts.
 const SLICES_AT_ONCE: usize = 5_000;
-/// The most slices that a horizon looks at, in all shards.
+/// The greatest number of slices, in all shards together, that the horizon takes into account.
 const MOST_SLICES: usize = 50_000;
 
-/// How many timers are due in which spans of the future.
+/// Counts how many timers are due in each span of the future. If there are too many slices, late spans are inexact.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());
     let parts: Vec<(Shard, Part)> = deployment.layout.shards().map(|shard| (shard, Part::Slices)).collect();
     let mut slices: Vec<(Slice, Shard)> = Vec::new();
     let mut cut = None;
-    // At least all lanes of one period are looked at.
+    // Each shard lists at least all lanes of one period.
     let each = (MOST_SLICES / parts.len().max(1)).max(lanes());
     for parts in parts.chunks((SLICES_AT_ONCE / each.max(1)).max(1)) {
         for (found, (shard, _)) in
             Walk::ascending(deployment).scores(parts, Scores::ALL, None, each).await?.iter().zip(parts)
         {
             slices.extend(found.iter().filter_map(|(name, _)| Some((Slice::named(name)?, *shard))));
-            // A shard whose answer is full may have more slices. From this period on, not all are counted.
+            // If the answer of a shard is full, the shard may have more slices. From this period on, not all timers are
+            // counted.
             let last = found.last().filter(|_| found.len() >= each).map(|(_, due)| period_of(*due));
             cut = cut.into_iter().chain(last).min();
         }
     }
     slices.retain(|(slice, _)| cut.is_none_or(|cut| slice.period() < cut));
     slices.sort_unstable();
-    // The slices in which a span ends are divided between the spans, and the others are in one span as a whole.
+    // A slice in which a span ends is divided between spans. Any other slice belongs to one span as a whole.
     let ends: Vec<UtcMillis> = horizon.spans.iter().map(|span| span.until).collect();
     let has_end = |period: u64| ends.iter().any(|end| period_of(end.as_millis()) == period);
     let (divided, whole): (Vec<_>, Vec<_>) =
@@ -58,7 +59,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// The numbers of timers of slices, up to each of these ends and after the last.
+/// Counts the pending timers of each slice by span. `ends` are the ends of the spans, and a last span follows them.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -1,4 +1,4 @@
-//! Ways through all timers of a kind: the sorted sets of all shards, merged into one order.
+//! Indexes of all timers of a kind: merges sorted sets of all shards into one order.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -11,14 +11,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The most sorted sets whose members a script lists.
+/// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The most scripts of one list that are at the server at the same time, so that other calls come between them.
+/// The greatest number of scripts of one list at the servers at the same time. Other calls can come between them.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The bytes of a moment at the beginning of a place.
+/// The length of the moment at the beginning of a place, in bytes. A place is an entry's position in the order.
 const MOMENT: usize = 6;
 
-/// The slices that a shard has in a period, at most.
+/// Returns the greatest number of slices that a shard can have in a period: each lane has at most one.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -39,18 +39,18 @@ impl Order {
         self == Self::Descending
     }
 
-    /// The word that scripts know it by.
+    /// Returns the argument that tells scripts the direction.
     fn word(self) -> Vec<u8> {
         if self.is_back() { b"back".to_vec() } else { Vec::new() }
     }
 
-    /// Whether a place comes after another place.
+    /// Returns whether `place` comes after `other` in this direction.
     pub(super) fn is_after(self, place: &[u8], other: &[u8]) -> bool {
         if self.is_back() { place < other } else { place > other }
     }
 }
 
-/// The first member behind all members with this beginning; `None` if no member can be behind them.
+/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if there can be none.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = beginning.get(..=last)?.to_vec();
@@ -58,22 +58,22 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     Some(behind)
 }
 
-/// All timers of a kind, in an order.
+/// Selects timers of a kind, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
-    /// By id.
+    /// All timers, by id.
     Records,
-    /// By member, of the members with this beginning.
+    /// The entries of this part that begin with these bytes, by member.
     Members(Part, Vec<u8>),
-    /// By key, of the entries with this beginning.
+    /// The timers whose key entries begin with these bytes, by key.
     Keys(Vec<u8>),
-    /// By moment and id.
+    /// The entries of this part, by moment and id.
     Moments(Part),
-    /// Pending timers by due moment and id.
+    /// The pending timers, by due moment and id.
     Pending,
 }
 
-/// An entry of an index: its place in the order, its shard and its timer.
+/// An entry of an index: its place in the order, the shard that has it, and its timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -81,14 +81,14 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// A bound above the entries of all keys with this beginning and below those of timers without a key, if such entries
-/// can have this beginning.
+/// Returns a bound that sorts after all keys with this beginning, and before the entries of timers without a key.
+/// Returns `None` unless this beginning is a whole namespace, since only then can such entries have it.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
 }
 
-/// The place of a timer in the order of an index that has it.
+/// Returns the place of a timer in the order of an index that has the timer.
 pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
@@ -100,12 +100,12 @@ pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     place.unwrap_or_else(|| id.to_vec())
 }
 
-/// The moment at the beginning of a place.
+/// Returns the moment at the beginning of a place.
 pub(super) fn moment_of(place: &[u8]) -> u64 {
     place.iter().take(MOMENT).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
 }
 
-/// Scores between which members of a sorted set are read.
+/// Limits the scores of the members that are read from a sorted set.
 #[derive(Clone, Copy)]
 pub(super) struct Scores {
     pub(super) from: u64,
@@ -116,11 +116,11 @@ impl Scores {
     pub(super) const ALL: Self = Self { from: 0, until: None };
 }
 
-/// A part of an index.
+/// The part of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// Entries that follow each other in the index.
+    /// Entries of the index without gaps between them.
     pub(crate) entries: Vec<IndexEntry>,
-    /// Whether the index has no entries after these.
+    /// The index has no entries after these.
     pub(crate) is_end: bool,
 }
 
@@ -128,7 +128,7 @@ impl Stretch {
     const END: Self = Self { entries: Vec::new(), is_end: true };
 }
 
-/// A walk through the indexes of a deployment in one direction.
+/// Reads the indexes of a deployment in one direction.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk<'a> {
     pub(super) deployment: &'a Deployment,
@@ -136,12 +136,12 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from the least place on.
+    /// Returns a walk that begins with the least place.
     pub(crate) fn ascending(deployment: &'a Deployment) -> Self {
         Self { deployment, order: Order::Ascending }
     }
 
-    /// Some entries after a place, in order: at least one, unless the index has none.
+    /// Returns some entries after a place, in order. Returns at least one entry if the index has more.
     pub(crate) async fn entries_after(
         &self,
         index: &Index,
@@ -155,7 +155,8 @@ impl<'a> Walk<'a> {
             |part| self.deployment.layout.shards().map(|shard| (shard, part)).collect::<Vec<_>>();
         match index {
             Index::Records => {
-                // No record begins with 255 after its id: that is the length of its payload.
+                // A member is an id and a payload length, and no length begins with 255. So this bound follows the id's
+                // record.
                 let end: &[u8] = if self.order.is_back() { &[] } else { &[u8::MAX] };
                 let from = after.map(|id| [b"(", id, end].concat());
                 self.members(&in_each_shard(Part::Records), from, &[], each).await
@@ -176,7 +177,7 @@ impl<'a> Walk<'a> {
                 };
                 let found = self.members(&sets, from, beginning, each_of(sets.len())).await;
                 let Stretch { mut entries, is_end } = found?;
-                // The entries of timers without a key follow all keys of the namespace.
+                // The entries of timers without a key sort after all keys of the namespace.
                 let keys = entries.iter().position(|entry| is_keyless(&entry.place)).unwrap_or(entries.len());
                 let has_others = keys < entries.len();
                 entries.truncate(keys);
@@ -201,7 +202,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Entries of sorted sets by member, from a bound on.
+    /// Reads up to `each` members of each sorted set, by member, and merges them into one order. Only members with this
+    /// `beginning` are read, starting at the bound `from`.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -242,7 +244,7 @@ impl<'a> Walk<'a> {
         Ok(merged(found.into_iter().flatten().collect(), each, self.order))
     }
 
-    /// Entries of sorted sets by score and member, between two scores.
+    /// Reads up to `each` members of each sorted set, by score and member, and merges them into one order.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
@@ -261,7 +263,7 @@ impl<'a> Walk<'a> {
         Ok(merged(entries.collect(), each, self.order))
     }
 
-    /// Members with their scores, of each set.
+    /// Reads up to `each` members of each sorted set with their scores. Returns a list for each set.
     pub(super) async fn scores(
         &self,
         parts: &[(Shard, Part)],
@@ -291,13 +293,14 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// The number of members to read of each of a period's slices. `each` is the number for a shard with one slice.
+    /// Returns how many members to read from each slice of a period. `each` is the number for a shard with one slice.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// The first (or last) period in which a slice begins between these moments, and the slices that do.
+    /// Finds the next period in which a slice begins between these moments. Returns the period and all such slices in
+    /// it.
     async fn slices_of_next_period(
         &self,
         scores: Scores,
@@ -321,7 +324,7 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Pending timers from a moment on, in order, up to the end of a slice's period.
+    /// Reads pending timers from a moment on, in order. Stops at the end of the first period that has any.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -345,7 +348,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Pending timers up to a moment, from the last timer back, down to the start of a slice's period.
+    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has any.
     async fn pending_before(
         &self,
         mut until: Option<u64>,
@@ -366,7 +369,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The due moments and ids of pending timers between two moments, in order.
+    /// Returns the due moments and ids of pending timers that are due from `from` on and before `until`, in order.
     pub(crate) async fn upcoming(
         &self,
         from: UtcMillis,
@@ -399,8 +402,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The entries of all shards in one order, up to where a list of `each` entries ends: that shard may have others after
-/// it.
+/// Merges the entries of all sets into one order. A list with `each` entries may have been cut, so other entries may
+/// follow its last entry. The result stops there.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

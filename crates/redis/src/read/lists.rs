@@ -1,4 +1,4 @@
-//! Lists of timers by a filter, page by page.
+//! Lists timers by a filter, page by page.
 
 use super::find::timers_of;
 use super::index::{Index, Order, Stretch, Walk, moment_of, place_of};
@@ -14,18 +14,18 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// Entries that a list looks at for one page, for each timer that was asked for.
+/// For each wanted timer, a page looks at up to this number of index entries.
 const LOOKS: usize = 10;
-/// The timers of a namespace that a list reads for each page, without a look at those of other namespaces.
+/// If a namespace has at most this number of timers, each page of its list reads all of them, and no others.
 const FEW: usize = 2_000;
-/// Entries of all namespaces that a list of one namespace looks at while its page has no timer.
+/// A list of one namespace looks at up to this number of entries of all namespaces while its page is empty.
 const MORE_LOOKS: usize = 20_000;
-/// The timers of a namespace that a list reads for one page, if it found none among the entries of all namespaces.
+/// If that finds nothing, a page reads all timers of the namespace, provided that there are at most this number.
 const MOST_GATHERED: usize = 50_000;
-/// Timers of a namespace that are read at once.
+/// The number of a namespace's timers that are read at once.
 const READ_AT_ONCE: usize = 1_000;
 
-/// The index whose order a list has.
+/// Chooses the index for a filter. The list has the order of this index.
 fn index_of(filter: &Filter) -> Index {
     let only = filter.only_namespace();
     let namespace = only.unwrap_or("");
@@ -46,7 +46,7 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The bounds of the due moments of a list in the order of the due moments.
+/// The due moments between which a list in the order of due moments stays.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -60,13 +60,13 @@ impl Bounds {
         Self { after: bound(filter.due_after), before: bound(filter.due_before) }
     }
 
-    /// The place after which the list begins.
+    /// Returns the place after which the list begins.
     fn first(&self, order: Order) -> Option<Vec<u8>> {
         let bound = if order.is_back() { self.before } else { self.after };
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Whether a place, and all places that follow in this order, are outside the list.
+    /// Returns whether this place, and with it all later places in this order, is outside the list.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -75,16 +75,16 @@ impl Bounds {
     }
 }
 
-/// A list by a filter, in the order of an index.
+/// The parameters of a list: a filter, the index that gives the order, and the size of a page.
 struct Listing<'a> {
     walk: Walk<'a>,
     index: Index,
     filter: &'a Filter,
-    /// The most timers of a page.
+    /// The greatest number of timers on a page.
     limit: usize,
 }
 
-/// A page of the timers that a filter admits.
+/// Returns a page of the timers that a filter admits, after the cursor.
 pub(crate) async fn list(
     deployment: &Deployment,
     filter: &Filter,
@@ -101,10 +101,10 @@ pub(crate) async fn list(
 }
 
 impl Listing<'_> {
-    /// The page after a place.
+    /// Returns the page after a place, by the index or by a read of all timers of the namespace.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
-        // An index of the timers of all namespaces may have hardly any of one namespace.
+        // An index of all namespaces may have hardly any timers of one namespace.
         let is_mixed = matches!(self.index, Index::Pending | Index::Moments(_) | Index::Records);
         let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
             return self.page_of_index(after, looks).await;
@@ -128,7 +128,7 @@ impl Listing<'_> {
             let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
             page = self.page_of_index(from, looks).await?;
             looked += looks;
-            // Other conditions may admit no timer at all, and a longer look would not help.
+            // Other conditions may admit no timer at all, so a longer look would not help.
             if has_other_conditions || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -141,7 +141,7 @@ impl Listing<'_> {
         }
     }
 
-    /// A page in the order of the index, from a look at a number of entries at most.
+    /// Returns a page in the order of the index. Looks at no more than `looks` entries, so the page may be incomplete.
     async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
@@ -168,8 +168,8 @@ impl Listing<'_> {
         }
     }
 
-    /// The number of timers of a namespace among which the list finds its own, by the counts. 0 if none is in the
-    /// phase of the filter.
+    /// Returns how many timers a read of the whole namespace would read. The number comes from the stored counts.
+    /// Returns 0 if no timer is in the phase of the filter.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
@@ -192,7 +192,8 @@ impl Listing<'_> {
         if self.filter.phase.is_some_and(is_absent) {
             return Ok(0);
         }
-        // Dead timers are in an index of their own, which is read here only if the filter names no phase.
+        // Dead timers are in an index of their own. A read of the namespace includes them only if the filter names no
+        // phase.
         let counted = phases
             .into_iter()
             .zip(counts)
@@ -201,7 +202,7 @@ impl Listing<'_> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// The sets in which there may be timers of a namespace.
+    /// Returns the sets of keys that may have timers of this namespace.
     async fn sets_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
         let deployment = self.walk.deployment;
         let beginning = part(namespace);
@@ -223,8 +224,8 @@ impl Listing<'_> {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// A page in the order of the index, from a look at all timers of a namespace. Dead timers are left out if the
-    /// filter names a phase. The page is full, unless it is the last page.
+    /// Reads all timers of a namespace, and returns a page in the order of the index. If the filter names a phase, dead
+    /// timers are left out. The page is full, unless it is the last page.
     async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];
@@ -232,7 +233,7 @@ impl Listing<'_> {
             let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
             stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
         }
-        // The first timers so far, one more than a page has: that timer shows whether another page follows.
+        // Keeps more timers than a page has: one more shows whether another page follows.
         let mut first = BTreeMap::new();
         for (sets, beginning) in stretches {
             let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);

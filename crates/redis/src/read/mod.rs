@@ -1,4 +1,4 @@
-//! Reads: timers by id and key, indexes, lists, numbers, copies and the check of the structure.
+//! Reads from the servers: timers by id and key, indexes, lists, counts, copies and the check of the structure.
 
 mod check;
 mod counts;

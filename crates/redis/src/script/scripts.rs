@@ -1,7 +1,7 @@
-//! The scripts. Each of them begins with the time by which it decides: the server's, or the caller's in a deployment on
-//! a test clock.
+//! The list of the Lua scripts. Each script begins by reading the time by which it decides: the server's time, or the
+//! caller's time in a deployment on a test clock.
 //!
-//! Scripts that do not make the data grow run although the server's memory is full: they deliver and end due timers,
+//! Scripts that do not make the data grow run even if the server's memory is full: they deliver and end due timers,
 //! which frees memory. All other scripts, which store new data, are refused in that case.
 
 use super::source::{Script, within_memory};
@@ -14,7 +14,7 @@ macro_rules! text {
 
 macro_rules! scripts {
     (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
-        /// All scripts on one kind of clock.
+        /// All scripts, for one kind of clock.
         pub(crate) struct Scripts {
             $(pub(crate) $name: Script,)*
             $(pub(crate) $kept: Script,)*
@@ -88,7 +88,7 @@ scripts!(
     bury = "bury",
     claim = "claim",
     take_parked = "take_parked",
-    // The same script for changes that leave no more than there was.
+    // This is the same script, for changes that do not make the data grow.
     commit_kept = "commit",
     drop_redirect = "drop_redirect",
     end_many = "end_many",
@@ -106,7 +106,7 @@ scripts!(
 mod tests {
     use super::*;
 
-    /// The commands of a script's text, each with its first argument.
+    /// Finds the Redis commands in a script's text. Returns each with its first argument.
     fn calls(source: &str) -> Result<Vec<(String, String)>, String> {
         let code: String = source
             .lines()
@@ -149,7 +149,7 @@ mod tests {
         Ok(calls)
     }
 
-    /// Returns an error if the script has a key that is not declared.
+    /// Returns the names of a script's commands, or an error if a command uses a key that is not declared.
     fn verify(source: &str) -> Result<Vec<String>, String> {
         if source.matches("redis").count() != source.matches("redis.").count() {
             return Err("redis under another name".to_owned());

@@ -1,17 +1,17 @@
-//! The Lua scripts that the server runs.
+//! A Lua script: its text, and the hash by which the server finds it.
 
 use std::sync::OnceLock;
 
-/// A script that the server runs, and the name that it has in errors.
+/// A script that the server runs. Errors show its name.
 pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The text with its flags, if it has some.
+    /// The text with a line of flags before it, and its hash. `None` for a script without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
-/// The first line of a script that runs although the server's memory is full. Servers before 7.0 do not know it.
+/// The first line of a script that may run when the server's memory is full. Servers before 7.0 do not understand it.
 macro_rules! within_memory {
     () => {
         "#!lua flags=allow-oom\n"
@@ -20,33 +20,33 @@ macro_rules! within_memory {
 pub(crate) use within_memory;
 
 impl Script {
-    /// The script of `source`, mostly an `include_str!`.
+    /// Makes a script without flags from its text, mostly an `include_str!`.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
         Self { name, source, sha1: OnceLock::new(), flagged: None }
     }
 
-    /// The same, with a text that begins with a line of flags.
+    /// Makes a script that also has a text with flags. Old servers run the text without flags.
     pub(crate) const fn with_flags(name: &'static str, source: &'static str, flagged: &'static str) -> Self {
         Self { name, source, sha1: OnceLock::new(), flagged: Some((flagged, OnceLock::new())) }
     }
 
-    /// The name for errors.
+    /// Returns the name that errors show.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The text in Lua, without flags.
+    /// Returns the text in Lua, without flags.
     #[cfg(test)]
     pub(crate) fn source(&self) -> &'static str {
         self.source
     }
 
-    /// Whether the script has flags.
+    /// Returns whether the script has a text with flags.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }
 
-    /// The text with its flags, if it has some, or without.
+    /// Returns the text in Lua. With `has_flags`, returns the text with flags if there is such a text.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,
@@ -54,7 +54,7 @@ impl Script {
         }
     }
 
-    /// The SHA-1 of the text in hexadecimal digits: the name under which the server keeps the script.
+    /// Returns the SHA-1 of the text in hexadecimal digits, by which the server finds the script.
     pub(crate) fn sha1(&self, has_flags: bool) -> &str {
         let sha1 = match &self.flagged {
             Some((_, sha1)) if has_flags => sha1,

@@ -1,4 +1,4 @@
-//! The parts of a server's answer.
+//! Reads the values in the answers of scripts.
 
 use redis::Value;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ fn unexpected(wanted: &str, value: &Value) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a script answered {value:?}, and not {wanted}"))
 }
 
-/// The error of an answer or of stored data that no script of this version writes.
+/// Makes the error of an answer, or of stored data, that no script of this version writes.
 pub(crate) fn damaged(found: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, found)
 }
@@ -21,7 +21,7 @@ fn array(value: Value) -> Result<Vec<Value>, StoreError> {
     }
 }
 
-/// The bytes; `None` for nil.
+/// Returns the bytes of a value, or `None` for nil.
 pub(crate) fn bytes(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(Some(bytes)),
@@ -31,12 +31,12 @@ pub(crate) fn bytes(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// The bytes; `None` for nil and for no bytes.
+/// Returns the bytes of a value, or `None` for nil and for an empty text.
 pub(crate) fn filled(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(bytes(value)?.filter(|bytes| !bytes.is_empty()))
 }
 
-/// A whole number that is not negative, as an integer or as text.
+/// Returns a value as a number. The value is a non-negative integer, or the text of such an integer.
 pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     let of_text = |text: &[u8]| core::str::from_utf8(text).ok()?.parse().ok();
     let number = match value {
@@ -48,7 +48,7 @@ pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     number.ok_or_else(|| unexpected("a number", value))
 }
 
-/// A number of an answer's text; `None` for nil and for an empty text.
+/// Returns a value as a number, or `None` for nil and for an empty text.
 pub(crate) fn maybe_number(value: Value) -> Result<Option<u64>, StoreError> {
     match value {
         Value::Nil => Ok(None),
@@ -57,12 +57,12 @@ pub(crate) fn maybe_number(value: Value) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// A number in decimal digits, as an argument of a script.
+/// Formats a number in decimal digits as an argument of a script.
 pub(crate) fn decimal(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// The values of an answer, which are taken one after the other.
+/// The values of an answer. Each call takes the next value.
 pub(crate) struct Values(std::vec::IntoIter<Value>);
 
 impl Values {
@@ -75,43 +75,43 @@ impl Values {
         self.0.next().ok_or_else(short)
     }
 
-    /// The next value as a list.
+    /// Takes the next value, which must be a list.
     pub(crate) fn list(&mut self) -> Result<Self, StoreError> {
         Self::of(self.next()?)
     }
 
-    /// The next value as bytes; empty for nil.
+    /// Takes the next value as bytes. Nil becomes empty.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
         Ok(bytes(self.next()?)?.unwrap_or_default())
     }
 
-    /// The next value as bytes; `None` for nil and for no bytes.
+    /// Takes the next value as bytes. Nil and an empty text become `None`.
     pub(crate) fn filled(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         filled(self.next()?)
     }
 
-    /// The next value as a number.
+    /// Takes the next value as a number.
     pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         number(&self.next()?)
     }
 
-    /// The next value as a number; `None` for nil and for an empty text.
+    /// Takes the next value as a number. Nil and an empty text become `None`.
     pub(crate) fn maybe_number(&mut self) -> Result<Option<u64>, StoreError> {
         maybe_number(self.next()?)
     }
 
-    /// The next value as a moment; `None` for nil and for an empty text.
+    /// Takes the next value as a moment. Nil and an empty text become `None`.
     pub(crate) fn moment(&mut self) -> Result<Option<UtcMillis>, StoreError> {
         Ok(self.maybe_number()?.map(UtcMillis::from_millis))
     }
 
-    /// The next value as an index: scripts count from 1 on. `None` for 0.
+    /// Takes the next value as an index from 0 on. Scripts count from 1 on, and 0 becomes `None`.
     pub(crate) fn index(&mut self) -> Result<Option<usize>, StoreError> {
         let place = usize::try_from(self.number()?).unwrap_or_default();
         Ok(place.checked_sub(1))
     }
 
-    /// The next value, which is not taken.
+    /// Returns the next value without taking it.
     pub(crate) fn peek(&self) -> Option<&Value> {
         self.0.as_slice().first()
     }
@@ -120,7 +120,7 @@ impl Values {
         self.0.len() == 0
     }
 
-    /// The next value as a map: a list of field, value, field, value.
+    /// Takes the next value as a map. The value is a list of field, value, field, value.
     pub(crate) fn pairs(&mut self) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
         let (mut list, mut pairs) = (self.list()?, HashMap::new());
         while !list.is_empty() {
@@ -130,7 +130,7 @@ impl Values {
         Ok(pairs)
     }
 
-    /// The next value as members of a sorted set: a list of member, score, member, score.
+    /// Takes the next value as members of a sorted set. The value is a list of member, score, member, score.
     pub(crate) fn scored(&mut self) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
         let (mut list, mut scored) = (self.list()?, Vec::new());
         while !list.is_empty() {

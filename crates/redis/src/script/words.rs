@@ -1,16 +1,16 @@
-//! The words of a command in one piece of memory: a commit has some forty of them, most of them a few bytes long.
+//! Stores all words of a command in one piece of memory. A commit has some forty words, most of them a few bytes long.
 
-/// Words, one after the other.
+/// The words of a command, stored one after another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
-    /// The end of each word.
+    /// The position in `bytes` at which each word ends.
     ends: Vec<usize>,
 }
 
-/// Arguments of a script.
+/// Values that can be sent to a script as its arguments.
 pub(crate) trait Arguments {
-    /// Adds the arguments to those of a script.
+    /// Adds these arguments to the words of a command.
     fn add_to(self, words: &mut Words);
 }
 
@@ -20,7 +20,7 @@ impl Words {
         self.ends.push(self.bytes.len());
     }
 
-    /// Adds a number in decimal digits.
+    /// Adds a number as a word of decimal digits.
     pub(crate) fn push_number(&mut self, mut number: u64) {
         let start = self.bytes.len();
         loop {

@@ -1,17 +1,17 @@
-//! How a store is opened: the settings.
+//! The settings with which a store is opened.
 
 use crate::node::{MAY_LOSE, OnSetBack, TTL};
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The shards of a deployment that is created without a number of them.
+/// The number of shards of a new deployment, unless another number is set.
 pub const SHARDS: u16 = 64;
 
-/// The pause between two looks for timers that other processes have placed.
+/// The default pause between two looks for timers that other processes have placed.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// How a store is opened.
+/// Collects the settings of a store, and opens the store.
 #[must_use = "a builder does nothing before it opens a store"]
 pub struct RedisBuilder {
     pub(super) name: Box<str>,
@@ -23,7 +23,7 @@ pub struct RedisBuilder {
     pub(super) on_set_back: Option<OnSetBack>,
     pub(super) clock: Option<Arc<dyn tourbillon::Clock>>,
     pub(super) is_unchecked: bool,
-    /// Whether a script on one server names the keys of one shard only, as in a cluster.
+    /// In tests: a script on one server names the keys of only one shard, as in a cluster.
     #[cfg(test)]
     pub(super) is_split: bool,
 }
@@ -59,56 +59,58 @@ impl RedisBuilder {
         }
     }
 
-    /// The number of shards of a deployment that is created: a power of two of at most 1,024, [`SHARDS`] by default. It
-    /// stays as it is for good. A deployment that has another number is not opened.
+    /// Sets the number of shards that a new deployment gets: a power of two of at most 1,024, [`SHARDS`] by default.
+    /// The number never changes. A deployment with another number of shards is not opened.
     pub fn shards(mut self, shards: u16) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// The pause between two looks for timers that other processes have placed, [`POLL`] by default. While the
-    /// processes get each other's hints, the pause is 1.25 s at least. `None` for a deployment that only this process
-    /// uses: no thread looks then.
+    /// Sets the pause between two looks for timers that other processes have placed, [`POLL`] by default. While
+    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that looks, and is
+    /// meant for a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
     }
 
-    /// The name by which people know this process, in [`nodes`](tourbillon_durable::store::TimerStore::nodes). Several
-    /// processes may have the same name: nothing depends on it. At most 255 bytes; unless set, it has the number of the
-    /// process.
+    /// Sets the name by which people recognise this process in [`nodes`](tourbillon_durable::store::TimerStore::nodes).
+    /// Several processes may have the same name: nothing depends on it. It has at most 255 bytes. By default it has the
+    /// number of the process.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self
     }
 
-    /// The time for which this process takes shards for itself, 10 seconds unless set. If the process dies, its timers
-    /// wait at most this time until other processes take its shards over. From 100 ms to an hour.
+    /// Sets for how long this process takes shards, 10 seconds unless set, from 100 ms to an hour. If the process dies,
+    /// its timers wait at most this time until other processes take its shards over.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// The time by which the server's data may go back while the store is open, 10 seconds unless set, as in a failover
-    /// to a replica without the last writes. If they go back further, as after a restart from an older snapshot, the
-    /// store is closed for good: created timers would be missing, and cancelled timers would be delivered. The store
-    /// measures the loss by the age of the nodes' last sign of life. Signs are a quarter of [`ttl`](Self::ttl) apart,
-    /// so a loss may be greater or less than it seems by this time, which is added to the limit. A store that is opened
-    /// afterwards takes the data as they are.
+    /// Sets by how much the server's data may go back while the store is open, 10 seconds unless set. Data go back in a
+    /// failover to a replica that lacks the last writes. If they go back further, as after a restart from an older
+    /// snapshot, the store is closed for good: created timers would be missing, and cancelled timers would be
+    /// delivered.
+    ///
+    /// The store measures the loss by the age of the nodes' last sign of life. Signs are a quarter of
+    /// [`ttl`](Self::ttl) apart, so the measured loss may be wrong by a quarter of `ttl`, which is added to the limit.
+    /// A store that is opened afterwards accepts the data as they are.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self
     }
 
-    /// Calls a function with the time by which the data have gone back, each time that the store goes on.
-    /// [`nodes`](tourbillon_durable::store::TimerStore::nodes) counts these times.
+    /// Sets a function that is called when the data have gone back and the store goes on. Its argument is the time by
+    /// which they have gone back. [`nodes`](tourbillon_durable::store::TimerStore::nodes) counts these calls.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self
     }
 
-    /// A clock of the caller's, which counts from the start of 1970, in place of the server's time. A deployment is
-    /// created on one kind of clock and opened only on the same kind.
+    /// Uses a clock of the caller instead of the server's time. The clock counts from the start of 1970. A deployment
+    /// that is created on a test clock is opened only on a test clock, and the same holds for the server's time.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {
@@ -121,15 +123,15 @@ impl RedisBuilder {
         self
     }
 
-    /// Uses one server as if it were a cluster.
+    /// Treats one server as if it were a cluster.
     #[cfg(test)]
     pub(crate) fn split(mut self) -> Self {
         self.is_split = true;
         self
     }
 
-    /// Opens the deployment without a check of its servers: of their version, of their behaviour when memory is full,
-    /// and of their clocks.
+    /// Opens the deployment without a check of its servers. The check covers their version, their behaviour when memory
+    /// is full, and their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self

@@ -1,8 +1,8 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
-//! They are in one hash, whose key has the braces of the deployment itself. A process replaces a document only if the
-//! document has the version from which the new value was computed. Versions are drawn at random. A counter would step
-//! back in a failover that loses writes, and a new value would get the version of a lost one.
+//! All documents are in one hash, whose key has the braces of the deployment itself. A process replaces a document only
+//! if it still has the version from which the new value was computed. Versions are drawn at random. A counter would
+//! step back in a failover that loses writes, and a new value could get the version of a lost value.
 
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, kept};
@@ -10,22 +10,23 @@ use crate::script::{bytes, decimal, number};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The longest name of a document, in bytes.
+/// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest value of a document, in bytes: the server does nothing else while it is read.
+/// The greatest length of a document's value, in bytes. The server does nothing else while it reads a document.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version. Each change gives the document another version, which no document of the deployment has had before.
+    /// The version of this value. Each change gives the document a version that no document of the deployment has had
+    /// before.
     pub version: u64,
     /// The value.
     pub value: Vec<u8>,
 }
 
 impl RedisStore {
-    /// The shared document of this name; `None` if the deployment has none.
+    /// Returns the shared document of this name, or `None` if the deployment has no such document.
     ///
     /// # Errors
     ///
@@ -34,10 +35,11 @@ impl RedisStore {
         read(&self.deployment, name).await
     }
 
-    /// Replaces the document of this name, creates it, or removes it if there is no new value.
+    /// Replaces or creates the document of this name. Without a new value, removes it.
     ///
-    /// Does so only if the document has this version: the version that was read, or 0 if there was no document.
-    /// Otherwise another process has changed the document since. Then returns false and changes nothing.
+    /// The change is made only if the document has this version: the version that was read, or 0 if there was no
+    /// document. Otherwise another process has changed the document since. Then this returns `false` and changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -54,11 +56,11 @@ impl RedisStore {
     }
 }
 
-/// A version that no document has had. Never 0, which stands for no document.
+/// Draws a version that no document has had. Never returns 0, which stands for an absent document.
 fn fresh_version() -> u64 {
     let bytes = TimerId::fresh().as_u128().to_be_bytes();
     let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-    // The bits at the top are the same in all ids.
+    // The two highest bits are the same in all ids.
     (number & (u64::MAX >> 2)).max(1)
 }
 

@@ -1,4 +1,4 @@
-//! The store: how it is opened, checked and repaired, and its face for `tourbillon-durable`.
+//! The store itself: opens, checks and repairs a deployment, and implements the trait of `tourbillon-durable`.
 
 mod builder;
 mod documents;

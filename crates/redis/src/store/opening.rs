@@ -15,8 +15,8 @@ use tourbillon_durable::store::dry_run::RECORD_VERSION;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The layouts that programs have written, each with the version of its records. Programs of two versions share a
-/// deployment if both know its layout, so a row never changes: other records are a new layout.
+/// All versions of the layout, each with the version of its records. Programs of two versions share a deployment if
+/// both know its layout. So a row never changes: other records are a new layout.
 const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {
@@ -33,18 +33,18 @@ const _: () = {
 };
 
 impl RedisBuilder {
-    /// Checks the servers as [`check`](crate::check()) does, and the deployment on them: the version of its layout, and
-    /// on a cluster how evenly its shards lie. Creates nothing. The future needs no runtime around it.
+    /// Checks the servers as [`check`](crate::check()) does, and also the deployment on them: the version of its
+    /// layout, and on a cluster how evenly its shards lie. Creates nothing. The future can be polled without a runtime.
     ///
     /// # Errors
     ///
-    /// If the settings cannot work.
+    /// Fails if the settings cannot work.
     pub async fn check(&self, connect: &Connect) -> Result<Report, ConnectError> {
         let session = Session::open(connect)?;
         let keys = vec![Layout::deployment(&self.name)];
         let known = run(&session, &Time::server(), |scripts| &scripts.deployment, keys, []).await;
         let mut plan = Plan::default();
-        // Servers that do not answer are a line of the report.
+        // If the servers do not answer, the report says so in a line.
         if let Ok((mut answered, _)) = known {
             let mut stored = || maybe_number(answered.rest.next().ok()?).ok()?;
             let (version, shards) = (stored(), stored());
@@ -61,7 +61,7 @@ impl RedisBuilder {
         Ok(examine(&session, connect, &plan).await)
     }
 
-    /// Opens the deployment on these servers. The future needs no runtime around it.
+    /// Opens the deployment on these servers. The future can be polled without a runtime.
     ///
     /// The servers are checked first. A server on which timers would be unsafe is refused, unless
     /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
@@ -80,7 +80,7 @@ impl RedisBuilder {
         if !self.is_unchecked {
             let dangers = match dangers(&session, connect, self.clock.is_none()).await {
                 Ok(dangers) => dangers,
-                // Servers that do not answer are left to the opening itself.
+                // If the servers do not answer here, the opening itself returns the error.
                 Err(error) if error.code().is_none() => Vec::new(),
                 Err(error) => return Err(error.into()),
             };
@@ -92,15 +92,15 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Whether the key of the deployment is lost although its shards are there. They would not belong to a new
-    /// deployment.
+    /// Returns whether the key of the deployment is lost although its shards are there. A new deployment must not be
+    /// created beside them, since they would not belong to it.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
             let (mut answered, _) = run(link, time, |scripts| &scripts.deployment, keys, []).await?;
             Ok::<_, StoreError>(answered.rest.maybe_number()?.is_some())
         };
-        // Again after the shards: another process may have created the deployment in between.
+        // The key is read again after the shards: another process may have created the deployment in between.
         Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
     }
 
@@ -122,7 +122,8 @@ impl RedisBuilder {
         let topology = if self.is_split { Topology::Cluster } else { topology };
         let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
         if !is_ready {
-            // This process has just created the deployment, or a process stopped before it had marked the shards.
+            // This process has just created the deployment, or another process stopped before it had written the id
+            // into all shards.
             mark_shards(&deployment).await?;
         }
         let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
@@ -141,7 +142,7 @@ impl RedisBuilder {
         Ok(store)
     }
 
-    /// The settings of the node, if all settings are valid.
+    /// Checks all settings, and returns those of the node.
     fn admit(&self) -> Result<Settings, StoreError> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
@@ -165,7 +166,7 @@ impl RedisBuilder {
         Ok(settings)
     }
 
-    /// Opens the key of the deployment, or creates it.
+    /// Reads the key of the deployment, or creates it. Fails if it does not fit the settings.
     async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
@@ -208,11 +209,11 @@ impl RedisBuilder {
     }
 }
 
-/// A deployment as its key has it.
+/// The facts about a deployment that its key has.
 struct Opened {
     shards: u16,
     id: Vec<u8>,
-    /// Whether all shards have their marks.
+    /// All shards have the deployment's id. If not, the opening writes it.
     is_ready: bool,
 }
 
@@ -220,7 +221,7 @@ fn limit(message: String) -> StoreError {
     StoreError::new(StoreErrorKind::Limit, message)
 }
 
-/// Marks all shards as the deployment's, and notes that this is done.
+/// Writes the deployment's id into all shards, and then notes in the deployment's key that this is done.
 async fn mark_shards(deployment: &Deployment) -> Result<(), StoreError> {
     let id = deployment.id();
     let marks = deployment.all_groups().into_iter().map(|group| {

@@ -1,4 +1,4 @@
-//! The store.
+//! The type of the store, which joins its parts.
 
 use super::builder::RedisBuilder;
 use crate::claim::{Claims, Leases, ParkedClaims};
@@ -37,7 +37,7 @@ pub struct RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // Ends the thread. Its shards are free at the end of their time, unless the store has left.
+        // This ends the thread. The shards become free when their `ttl` is over, unless the store has left before.
         self.node.bell.close();
     }
 }
@@ -49,13 +49,13 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the deployment of this name, or creates it. The name has 1 to 64 letters, digits, `-`, `_` and `.` of
-    /// ASCII.
+    /// Returns a builder that opens the deployment of this name, or creates it. The name has 1 to 64 characters: ASCII
+    /// letters, digits, `-`, `_` and `.`.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
         RedisBuilder::new(deployment.into())
     }
 
-    /// Makes the parts of a store.
+    /// Builds the parts of a store, and connects them.
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
         let held = Arc::new(Held::default());
         let transactions = Arc::new(Transactions {
@@ -68,7 +68,8 @@ impl RedisStore {
         let claims = Arc::new(Claims::new(Arc::clone(&leases)));
         let counter = Arc::new(Counter::new(Arc::clone(&deployment)));
         deployment.on_anew({
-            // The deployment must not keep the parts alive, which keep the deployment alive.
+            // Weak references are needed: the parts keep the deployment alive, so the deployment must not keep the
+            // parts alive.
             let (node, held) = (Arc::downgrade(&node), Arc::downgrade(&held));
             let (claims, counter) = (Arc::downgrade(&claims), Arc::downgrade(&counter));
             move || {
@@ -95,16 +96,16 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Calls `tell` with the reason whenever any process has parked a timer. Calls it without a reason when such
-    /// messages may have been missed, because their connection was made again, and when other nodes are live than
-    /// before. This is for a process that waits for parked timers, which
-    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. Called from a thread of the store, while this
-    /// process is a node; it must not block.
+    /// Calls `tell` with the reason whenever any process has parked a timer. Calls `tell` without a reason when
+    /// messages about parked timers may have been missed, because the connection was made again, or when the set of
+    /// live nodes has changed. This is for a process that waits for parked timers, which
+    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. The call comes from a thread of the store, while
+    /// this process is a node. It must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.deployment.alarm.subscribe_to_parked(Box::new(tell));
     }
 
-    /// The number by which this process is known among the nodes ([`Node::incarnation`]).
+    /// Returns the number that identifies this process among the nodes ([`Node::incarnation`]).
     ///
     /// [`Node::incarnation`]: tourbillon_durable::store::Node::incarnation
     #[must_use]

@@ -1,4 +1,4 @@
-//! Brings back the parts of a deployment that a server has lost.
+//! Repairs a deployment of which a server has lost a part.
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
@@ -9,33 +9,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The report of [`RedisBuilder::mend`]: the losses that it has found, and its work.
+/// Reports the losses that [`RedisBuilder::mend`] has found, and how it has repaired them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mended {
     /// The number of shards of the deployment.
     pub shards: u16,
-    /// The shards that were lost, and are the deployment's again.
+    /// The shards that were lost, and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// Whether the key of the deployment itself was lost, and was made again. The shared documents and the list of the
-    /// nodes were beside it, and are lost as well.
+    /// The key of the deployment itself was lost, and was made again. The shared documents and the list of the nodes
+    /// were stored beside it, and are lost as well.
     pub has_made_key: bool,
     /// The shards whose servers have not answered.
     pub silent: Vec<u16>,
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back: those whose servers have lost them, as after a restart without their
-    /// data. The shards are empty, or have the data that their servers still have, and take timers again; the nodes
-    /// find them at their next look. Makes the key of the deployment itself anew, if it is lost. Loses nothing that is
-    /// there, and changes nothing if nothing is lost. The future needs no runtime around it.
+    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark, as after a
+    /// restart without its data. Afterwards the shards take timers again. They have the data that their servers still
+    /// have, or are empty. The nodes find the shards at their next poll. If the key of the deployment itself is lost,
+    /// makes the key anew. Changes nothing if nothing is lost, and never removes data. The future can be polled without
+    /// a runtime.
     ///
-    /// The lost data do not come back: restore a backup of the server before, if it has a backup.
+    /// The lost data do not come back. If the server has a backup, restore it before this call.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work, with
-    /// [`StoreErrorKind::Corrupt`] if its shards have marks of several deployments, and if no server answers.
+    /// Fails with [`StoreErrorKind::Limit`] if the deployment does not exist, or if the settings cannot work. Fails
+    /// with [`StoreErrorKind::Corrupt`] if the shards have the marks of several deployments. Also fails if no server
+    /// answers.
     pub async fn mend(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Limit, error))?;
@@ -46,7 +48,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // Without the key, takes the number of shards for which the most marks are found.
+        // Without the key, this uses the number of shards for which the most marks are found.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
@@ -103,17 +105,19 @@ impl RedisBuilder {
         Ok(mended)
     }
 
-    /// Makes the deployment again, empty, after its servers have lost all of it: with as many shards as are set, or 64.
-    /// Stores that have the lost deployment open go on with the new deployment within some seconds, if the numbers of
-    /// shards are the same. If another process has made the deployment already, by opening it, nothing is made, and the
-    /// stores go on with that deployment. The stored data are lost: restore the server's own backup instead, if it has
-    /// a backup. The future needs no runtime around it.
+    /// Makes the deployment again, empty, after its servers have lost all of it. The deployment gets the number of
+    /// shards that is set, or 64. Stores that have the lost deployment open go on with the new deployment within some
+    /// seconds, if the numbers of shards are equal. If another process has already made the deployment by opening it,
+    /// this makes nothing, and the stores go on with that deployment.
+    ///
+    /// The stored data are lost: restore the server's own backup instead, if it has a backup. The future can be polled
+    /// without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if only a part of a deployment of this name is there, which
-    /// [`mend`](Self::mend) brings back, or if the settings cannot work, and if a server does not answer, which may
-    /// have a part.
+    /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name is there, which [`mend`](Self::mend)
+    /// brings back, or if the settings cannot work. Also fails if a server does not answer, since that server may have
+    /// a part.
     pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =
@@ -149,7 +153,8 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Makes the key of the deployment. Its shards have their marks: another process that meets the key finds them.
+    /// Creates the key of the deployment. Its shards have their marks already, so another process that finds the key
+    /// finds the marks, too.
     async fn make_key(
         &self,
         session: &Session,
@@ -169,7 +174,7 @@ impl RedisBuilder {
         run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
 
-    /// The losses of the deployment, a line for each. `count` is its number of shards, if it is known.
+    /// Returns a line for each loss of the deployment. `count` is its number of shards, if that is known.
     pub(crate) async fn losses(
         &self,
         session: &Session,
@@ -194,7 +199,7 @@ impl RedisBuilder {
         lines
     }
 
-    /// The number of shards that have a mark, although the key of the deployment is not there.
+    /// Counts the shards that have a mark. The caller knows that the key of the deployment is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =
@@ -203,7 +208,7 @@ impl RedisBuilder {
     }
 }
 
-/// Marks shards as the deployment's.
+/// Writes the deployment's id into the `lost` shards, so that they belong to the deployment.
 async fn mark(
     session: &Session,
     time: &Time,

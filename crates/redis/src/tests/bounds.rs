@@ -1,4 +1,4 @@
-//! The work of one call is bounded, however many shards and timers there are.
+//! The work of one call is bounded for any number of shards and timers.
 
 use super::plain;
 use crate::RedisStore;
@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// A store on a clock of the test's.
+/// Opens a store without a thread, on a clock that only the test advances.
 fn open(server: &Server, shards: u16) -> (RedisStore, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(1_000 * 24 * HOUR);
@@ -28,7 +28,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
     drop(block_on(store.apply(ops, Durability::Volatile)).unwrap());
 }
 
-/// Ids in one shard.
+/// Returns ids that belong to one shard.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
     let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)

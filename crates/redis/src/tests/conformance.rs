@@ -1,4 +1,4 @@
-//! The conformance suite on one server, and on a cluster.
+//! Runs the conformance suite on one server and on a cluster.
 
 use super::plain;
 use crate::RedisStore;
@@ -11,7 +11,8 @@ use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
-/// Makes stores on deployments of their own. On one server, scripts may be bound to one shard each as in a cluster.
+/// Returns a function that makes stores, each on a deployment of its own. With `is_split`, each script names one shard,
+/// as in a cluster.
 pub(super) fn maker(
     link: Arc<dyn Link>,
     shards: u16,
@@ -30,7 +31,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// The names of the cases that fail.
+/// Runs the cases, and returns the names of those that fail.
 pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
@@ -38,7 +39,7 @@ pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Mak
     cases.iter().copied().flatten().filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
 }
 
-/// Makes the user with the rights that the README lists, and clears the log of refused commands.
+/// Creates the user with the rights that the README lists, and clears the log of refused commands.
 fn make_user(server: &Server) {
     let page = include_str!("../../README.md");
     let lines =
@@ -49,15 +50,15 @@ fn make_user(server: &Server) {
     server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// No command that the client needs was refused. The name of the client's library may be.
+/// Verifies that the server has refused no command that the client needs. It may refuse to note the library's name.
 #[track_caller]
 fn nothing_was_refused(server: &Server) {
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// A node of this user takes the steps of a thread, which the suite does not: it gives a sign of life, listens, and
-/// sweeps each of its shards.
+/// Opens a node as this user, and makes it do the work of a thread, which the suite does not: signs of life,
+/// subscriptions, and a sweep of each of its shards.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();
@@ -72,7 +73,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     pollster::block_on(store.leave()).unwrap();
 }
 
-/// A cluster that has this user, and the connection of the user to it.
+/// A cluster with a user that has only the rights which the README lists.
 pub(super) struct Restricted<'a>(&'a Cluster);
 
 impl<'a> Restricted<'a> {
@@ -127,7 +128,7 @@ fn random_histories_where_a_script_names_one_shard() {
     let _tally = conformance::histories(&maker(on(&server), 4, true), 0..5, &life);
 }
 
-/// A connection to a cluster, with its settings.
+/// Connects to a cluster. Returns the settings and the connection.
 fn on_cluster(cluster: &Cluster) -> (Connect, Arc<dyn Link>) {
     let patience = Duration::from_secs(60);
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(patience).response_timeout(patience);
@@ -144,7 +145,7 @@ fn the_store_conforms_on_a_cluster() {
     let link = Arc::new(Session::open(&connect).unwrap());
     assert_eq!(failures_of(conformance::CASES, &maker(link, 4, false)), [""; 0]);
     works_as_a_node(&connect, 4);
-    // The checks ask for the slots of the shards, which needs a right of its own.
+    // The checks ask for the slots of the shards, and that needs a separate right.
     let builder = RedisStore::builder("suite-4-false-0");
     let report = pollster::block_on(builder.check(&connect)).unwrap();
     assert!(!report.is_refused() && report.to_string().contains("shards: "), "{report}");

@@ -1,4 +1,4 @@
-//! Creations that wait at the same time, and the sets in which their keys are.
+//! Creations that wait at the same time, and the sets that have their keys.
 
 use super::plain;
 use crate::layout::{Layout, Part};
@@ -23,7 +23,7 @@ fn timer(store: &RedisStore, key: &str) -> Timer {
     Timer { namespace: "shop".into(), key: Some(key.into()), payload, ..Timer::new(id, "mail", due) }
 }
 
-/// Calls that wait for their answers at the same time.
+/// Creates timers by calls that run at the same time.
 fn create(store: &RedisStore, timers: &[Timer], mode: IfPresent) -> Vec<Outcome> {
     let calls = timers.iter().map(async |timer| {
         let op = Op::Place(Box::new(timer.clone()), mode);
@@ -88,7 +88,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let created = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Created(_))).count();
     assert_eq!(created, 100);
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
-    // An id that is remembered, or has a redirect to another shard, is not free.
+    // An id is not free if it is remembered, or has a redirect to another shard.
     let chosen = |key: &str| Timer { id: TimerId::from_u128(77), has_chosen_id: true, ..timer(&store, key) };
     let layout = Layout::new("d", 64);
     let keys = || (0..).map(|n| format!("key-{n}"));
@@ -103,7 +103,7 @@ fn of_creations_of_one_key_at_the_same_time_one_is_stored() {
     let cancel = Op::Cancel(id.into(), None);
     let _cancelled = pollster::block_on(store.apply(vec![cancel], Durability::PowerLoss)).unwrap();
     assert_eq!(create(&store, &[second], IfPresent::Reject), [Outcome::Repeated(id)], "it is remembered");
-    // Nor is a stored id, even if the key is free.
+    // A stored id is not free either, even if the key is free.
     let chosen = TimerId::from_u128(78);
     let first = Timer { id: chosen, has_chosen_id: true, key: None, ..timer(&store, "") };
     let second = Timer { payload: Payload([8; 64].into()), ..first.clone() };
@@ -189,7 +189,7 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
     assert_eq!(failed + unknown, COUNT);
     assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");
-    // With 256 of them at a time, it would be 12 s.
+    // If only 256 creations ended at a time, this would take 12 s.
     assert!(took < 10 * patience, "{took:?}");
     proxy.greet(Fate::Pass);
     eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());

@@ -1,4 +1,4 @@
-//! Ends of deliveries on a cluster of which a primary is dead.
+//! Ends of deliveries on a cluster in which a primary is dead.
 
 use crate::RedisStore;
 use crate::layout::{Layout, Part};
@@ -17,7 +17,7 @@ use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// The longest time for which this node has not looked at one of its shards whose servers do not answer.
+/// Returns for how long this node has not looked at its shards on dead servers. The longest time counts.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -25,8 +25,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies also has the list of the nodes. Its shards keep their owner, and the age of the last look at
-/// them grows. The other shards are looked at.
+/// The primary that dies also has the list of the nodes. The dead primary's shards keep their owner, and the age of the
+/// last look at them grows. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -135,8 +135,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
         living.len()
     ));
     assert!(begin.elapsed() > Duration::from_secs(4), "the timers were due while the primary was away");
-    // A second, and another second for a busy machine. A wait for the replica of the dead primary would take at least
-    // three.
+    // The limit is a second, and another second for a busy machine. A wait for the dead primary's replica would take at
+    // least three seconds.
     assert!(late < Duration::from_secs(2), "{late:?}");
     eventually("the replica has all ends", || {
         block_on(store.counts()).is_ok_and(|counts| counts.by_namespace.values().sum::<u64>() == 0)
@@ -146,8 +146,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// A primary dies, and no replica takes over. Creations and deliveries in the shards of the others go on. The numbers
-/// of timers come from the servers that answer, and for the dead server from its last answer.
+/// A primary dies, and no replica takes over. Creations and deliveries go on in the shards of the other primaries. For
+/// the dead server, the counts of timers use its last answer.
 #[test]
 fn a_primary_that_stays_away_stops_its_own_shards_only() {
     let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };
@@ -193,7 +193,7 @@ fn a_primary_that_stays_away_stops_its_own_shards_only() {
         (late[late.len() / 2], late[late.len() * 99 / 100])
     };
     let before = late(&living[..100]);
-    // Nobody votes for the replica.
+    // After this, no primary can vote for the replica.
     cluster.nodes[3].kill();
     cluster.nodes[0].kill();
     let first = late(&living[100..200]);

@@ -1,4 +1,4 @@
-//! Ends of deliveries in a batch.
+//! Ends of many deliveries in one batch.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -14,8 +14,8 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const TIMERS: u128 = 700;
 
-/// Timers of two namespaces, some with a key, some with labels, some with an id of the caller's. The ids are such that
-/// most of those with a key are in another shard than their ids say.
+/// Returns a timer in one of two namespaces. Some have a key, some have labels, and some have an id that the caller
+/// chose. Most timers with a key are in another shard than their ids say.
 fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
     Timer {
@@ -31,7 +31,7 @@ fn apply(store: &RedisStore, ops: Vec<Op>) -> Vec<Outcome> {
     pollster::block_on(store.apply(ops, Durability::PowerLoss)).unwrap()
 }
 
-/// The number of calls of scripts that the server has had.
+/// Returns how many scripts the server has run.
 fn calls(link: &plain::Plain) -> u64 {
     let text = match link.ask(&["INFO", "commandstats"]) {
         Value::VerbatimString { text, .. } => text,
@@ -59,7 +59,7 @@ fn many_ends(is_split: bool) {
     let mut leased = pollster::block_on(store.claim(BY, 1, ALL)).unwrap().leased;
     assert_eq!(leased.len() as u128, TIMERS);
     leased.sort_by_key(|leased| leased.timer.id);
-    // Before the ends, another process ends a timer, cancels one, gives one back and parks one.
+    // Before the ends, another process ends one timer, cancels another, releases a third and parks a fourth.
     let token = leased[0].token;
     let id = |number| TimerId::from_u128(number);
     let others = vec![
@@ -71,7 +71,7 @@ fn many_ends(is_split: bool) {
     let _done = apply(&other, others);
     let before = calls(&link);
     let end = |Leased { timer, token }: Leased| match timer.id.as_u128() {
-        // This timer stays, dead.
+        // This timer stays stored as a dead timer.
         20 => Op::Fail(timer.id, token, Failure { is_final: true, ..Failure::default() }),
         n if n % 2 == 0 => Op::Ack(timer.id, token),
         _ => Op::Skip(timer.id, token),
@@ -93,11 +93,11 @@ fn many_ends(is_split: bool) {
     let number = |phase| counts.of(phase);
     assert_eq!((number(Phase::Pending), number(Phase::Parked), number(Phase::Dead)), (1, 1, 1), "{counts:?}");
     assert_eq!(number(Phase::Leased), 0);
-    // A seventh of the timers have ids of their callers, which are remembered by a commit each.
+    // A seventh of the timers have ids that callers chose. Each of these is remembered by a commit of its own.
     if !is_split {
         assert!(needed < 140, "{needed} scripts for {TIMERS} ends");
     }
-    // Without the timers that stay, nothing of timers is left.
+    // Once the timers that stay are cancelled, no data of timers are left.
     let clear = vec![
         Op::Cancel(id(13).into(), None),
         Op::Cancel(id(17).into(), None),
@@ -123,7 +123,7 @@ fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
 
-/// A lease that is given back leaves the record as it was before. Only the token differs in the next lease.
+/// A released lease leaves the record as it was before. The next lease differs only in its token.
 #[test]
 fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Faults between the scripts of one operation, and damage: nothing is lost, doubled, or held up by them.
+//! Faults between the scripts of one operation, and damaged data. No timer may be lost, doubled or delayed by them.
 
 use super::plain;
 use crate::RedisBuilder;
@@ -25,17 +25,17 @@ const LEASE: Duration = Duration::from_secs(60);
 const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// The act of a link in place of a call, or before it.
+/// How a link disturbs one of its calls.
 enum Act {
-    /// Nothing reaches the server.
+    /// The call fails, and nothing reaches the server.
     Fail,
-    /// The reply is lost.
+    /// The server runs the call, but the reply is lost.
     Lose,
-    /// Somebody else acts before the call.
+    /// Runs a function, mostly an act of another process, before the call.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that acts at the nth call of a script from now on. The name `lease` means a claim that leases.
+/// A link that disturbs the nth call of a script from now on. The script name `lease` means a claim that leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -89,7 +89,7 @@ impl Link for Acting {
     }
 }
 
-/// A store whose link acts, another store on the same deployment, and their clock.
+/// A store on a link that can disturb calls, another store on the same deployment, and the clock of both.
 struct Two {
     store: RedisStore,
     other: Arc<RedisStore>,
@@ -145,12 +145,12 @@ fn ids(claimed: &Claimed) -> Vec<TimerId> {
     claimed.leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Runs a script of the test's own on the records of the only shard.
+/// Runs a script of the test on the records of the only shard.
 fn damage(plain: &plain::Plain, script: &str) {
     let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
 
-/// Writes another version into the second record.
+/// A script that changes the version of the second record, so that the record cannot be read.
 const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
 
@@ -162,7 +162,7 @@ fn a_claim_that_fails_in_the_middle_loses_no_timer_that_is_delivered_at_most_onc
         place(&store, Timer { policy, ..timer(number, 5) });
     }
     link.at("commit", 3, Act::Fail);
-    // The first claim of a store takes two scripts. The first script answers the slices.
+    // The first claim of a store takes two scripts. The first script only answers the slices.
     let claimed = now(store.claim(BY, 1, ALL));
     assert_eq!(ids(&claimed), [id(1), id(2)], "what was forgotten is delivered");
     assert_eq!(now(store.counts()).of(Phase::Leased), 3);
@@ -222,7 +222,7 @@ fn the_key_and_the_id_of_a_record_that_was_set_aside_are_free() {
 #[test]
 fn an_id_that_is_noted_in_another_shard_is_free_after_its_record_was_set_aside() {
     let Some(Two { store, plain, server: _server, .. }) = start(4) else { return };
-    // The timers of one key are in the shard of the key, whatever their ids say.
+    // The timers of one key are in the shard of the key, for any ids.
     let timer_of = |number: u128| Timer { key: Some("k".into()), ..timer(number, 5) };
     for number in 1..=8 {
         place(&store, timer_of(number));
@@ -257,7 +257,7 @@ fn a_claim_of_several_scripts_says_that_its_first_ones_may_have_leased() {
 #[test]
 fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     let Some(Two { store, link, server: _server, .. }) = start(1) else { return };
-    // More than one script changes.
+    // This operation changes timers by more than one script.
     (1..=40).for_each(|number| place(&store, Timer { labels: vec!["l".into()], ..timer(number, 1 << 40) }));
     link.at("commit", 2, Act::Fail);
     let all = Op::CancelLabelled { namespace: "".into(), label: "l".into(), limit: 100 };
@@ -265,7 +265,7 @@ fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     assert_eq!(now(store.counts()).of(Phase::Pending), 8);
 }
 
-/// A server that comes back without its data, and on which another process has created the deployment again.
+/// The server comes back without its data, and another process creates the deployment again.
 #[test]
 fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_one() {
     let Some(Two { store, plain, clock, server, .. }) = start(4) else { return };
@@ -312,7 +312,7 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     assert_eq!(listed, all);
 }
 
-/// The calls of a subscriber.
+/// Subscribes to a store, and counts how often it wakes its subscriber.
 fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     let wakes = Arc::<AtomicU32>::default();
     let counted = Arc::clone(&wakes);
@@ -320,7 +320,7 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// Nothing but the answer of a claim brings an idle runtime to a reap.
+/// The answer of a claim is the only way by which an idle runtime learns that it must reap.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
@@ -371,7 +371,7 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
     }
 }
 
-/// In a cluster a claim looks at no shard without a reason.
+/// In a cluster, a claim asks a shard only if there is a reason.
 #[test]
 fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
@@ -387,7 +387,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let lost = if leased == [id(1)] { far } else { 1 };
     let look = || {
         pollster::block_on(store.claims.look_at(vec![shard_of(&lost)]));
-        // The end of the lease in a shard that was sick is a reason of its own to wake the runtime.
+        // The end of a lease in a sick shard would wake the runtime as well, so it is removed.
         store.node.state().shards.take_first_end();
     };
     look();
@@ -400,7 +400,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// Without a thread, only the runtime's own look finds a timer that such an operation has stored.
+/// Without a thread, only the runtime itself can find a timer that an operation with a lost answer has stored.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

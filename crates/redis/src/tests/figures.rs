@@ -1,5 +1,5 @@
-//! Figures, not tests: creations a second and bytes of a pending timer. Run with
-//! `cargo test -p tourbillon-redis --lib figures -- --ignored --nocapture`.
+//! Figures, not tests: creations per second, and bytes of a pending timer. Run with `cargo test -p tourbillon-redis
+//! --lib figures -- --ignored --nocapture`.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -23,7 +23,7 @@ fn used(link: &plain::Plain) -> f64 {
     line.trim().parse().unwrap()
 }
 
-/// Payloads of 64 bytes, due within 30 days, as in the comparison with other stores.
+/// Returns a timer with a payload of 64 bytes that is due within 30 days, as in the comparison with other stores.
 fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
     let delay = Duration::from_secs(number * 7_919 % 2_592_000 + 3_600);
     let due = store.now() + delay;
@@ -44,7 +44,7 @@ fn figures() {
         let before = used(&link);
         let next = AtomicU64::new(0);
         let begin = Instant::now();
-        // Each of these waits for its answer before it sends the next creation.
+        // Each worker waits for an answer before it sends the next creation.
         let worker = || async {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The contents of a server: the names of keys, and the rest after all timers have ended.
+//! The contents of a server: the names of its keys, and the data that are left after all timers have ended.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -84,7 +84,7 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
         let timer = Timer { key: None, labels: Vec::new(), ..timer(number, UtcMillis::from_millis(5)) };
         let _created = apply(&store, Op::Place(Box::new(timer), IfPresent::Reject));
     }
-    // Replaces the second record by a record of another version.
+    // This replaces the second record by a record of another version.
     let change = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                   redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
     let _changed = link.ask(&["EVAL", change, "1", &plain::records(0, 1)]);
@@ -105,8 +105,8 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     assert_eq!((claimed.leased.len(), claimed.quarantined), (0, 0));
 }
 
-/// Several processes read the same timers and change them. A change since the read alters the outcome, but no timer is
-/// changed twice.
+/// Several processes read and change the same timers. If a timer has changed since it was read, the outcome is another,
+/// but no timer is changed twice.
 #[test]
 fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! The runtime on a server, from creation to end, and through the death of the server.
+//! The runtime on a server, from creation to end, and through a crash of the server.
 
 use super::plain;
 use crate::{Connect, RedisStore};
@@ -14,7 +14,7 @@ use tourbillon_fault::Server;
 const PATIENCE: Duration = Duration::from_secs(60);
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// A number that the handler keeps. It fails once with odd numbers.
+/// The payload of a timer: a number that the handler records. The handler fails once for each odd number.
 #[derive(Clone, Debug)]
 struct Note(u64);
 
@@ -99,7 +99,8 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     let (one, other) = (Seen::default(), Seen::default());
     let first = runtime(server.port(), &one);
     let second = runtime(server.port(), &other);
-    // These calls do not tell the second runtime: it finds the timers by its looks, or leaves them to the first.
+    // The second runtime gets no messages about these calls. It finds the timers by its polls, or the first delivers
+    // them.
     for number in 0..100 {
         first.handle().schedule_blocking(spec(2 * number, AT_ONCE)).unwrap();
     }
@@ -111,7 +112,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     all.sort_unstable();
     assert_eq!(all, (0..100).map(|number| 2 * number).collect::<Vec<_>>());
     drop(first);
-    // The second runtime delivers timers that come after the first has stopped.
+    // The second runtime delivers timers that are created after the first runtime has stopped.
     let lonely = plain::open(RedisStore::builder("life"), server.port()).unwrap();
     let timer = tourbillon_durable::timer::Timer {
         payload: tourbillon_durable::timer::Payload(b"8".to_vec().into()),

@@ -1,4 +1,4 @@
-//! Lists of one namespace beside others, and the entries by which they are found.
+//! Lists of a namespace beside other namespaces, and the entries by which its timers are found.
 
 use super::plain;
 use crate::RedisStore;
@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The timers of the small namespace in each phase, and those of a page.
+/// The number of timers of the small namespace in each phase, and the number of timers on a page.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -31,7 +31,7 @@ fn filter(namespace: &str, phase: Option<Phase>) -> Filter {
     Filter { namespace: Some(namespace.into()), phase, ..Filter::default() }
 }
 
-/// A page, and the least of the times that five reads of it took: the machine has other work.
+/// Reads a page five times. Returns the page with the shortest time, since the machine has other work.
 fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -> (Page, Duration) {
     let read = |_| {
         let begun = Instant::now();
@@ -41,8 +41,8 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// The timers of the others are due before, and have died before. `TOURBILLON_OTHERS=1000000` makes them a million, for
-/// a release build.
+/// The timers of the large namespace are due earlier, and died earlier. `TOURBILLON_OTHERS=1000000` makes a million of
+/// them, for a release build.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -99,7 +99,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace with more timers than a list reads for each page. They are due after the timers of another namespace.
+/// A namespace has more timers than a list reads for each page. Its timers are due after those of another namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };
@@ -147,7 +147,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// If an entry by namespace is missing or left over, the check names its timer.
+/// If an entry by namespace is missing, or is left over, the check names its timer.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

@@ -1,4 +1,4 @@
-//! A server that has lost a part of a deployment, and does not get it back by itself.
+//! A server loses a part of a deployment, and does not get it back by itself.
 
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
@@ -13,7 +13,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// A node with a runtime, and the lateness of each timer.
+/// A node with a runtime, which records the lateness of each delivered timer.
 struct Node {
     store: Arc<RedisStore>,
     seen: Arc<Mutex<BTreeMap<u128, Vec<Duration>>>>,
@@ -41,8 +41,8 @@ impl Node {
         block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
     }
 
-    /// Places timers that are due in a row from half a second on, and waits until all are delivered. Returns the 99th
-    /// percentile of their lateness.
+    /// Creates timers that are due one after another from half a second on, and waits until all are delivered. Returns
+    /// the 99th percentile of their lateness.
     fn late(&self, ids: &[u128]) -> Duration {
         for (nth, id) in (0..).zip(ids) {
             let _created =
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Ids of timers in the chosen shards.
+/// Returns ids of timers in the shards for which `is_meant` is true.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -82,12 +82,12 @@ fn a_shard_that_its_server_has_lost_closes_itself_only_and_is_brought_back() {
     let connect = Connect::single(&server.url()).unwrap();
     let (node, layout) = (start(&connect, 8), Layout::new("d", 8));
     let before = node.late(&ids(&layout, 1, 200, |_| true));
-    // It is due while its shard is lost.
+    // This timer is due while its shard is lost.
     let waiting = ids(&layout, 10_000, 1, |shard| shard == LOST)[0];
     let _created = node.place(waiting, Duration::from_secs(1)).unwrap();
     let meta = String::from_utf8(layout.key(LOST, Part::Meta)).unwrap();
     server.command(&["DEL", &meta]);
-    // Creations in this shard are refused at once, by each script. The others go on.
+    // Each script refuses creations in this shard at once. Creations in other shards go on.
     let near = ids(&layout, 20_000, 2, |shard| shard == LOST);
     for (id, after) in near.iter().zip([Duration::ZERO, Duration::from_secs(3_600)]) {
         let error = node.place(*id, after).unwrap_err();
@@ -109,7 +109,7 @@ fn a_shard_that_its_server_has_lost_closes_itself_only_and_is_brought_back() {
     assert!(faults.len() == 1 && faults[0].contains("shard 2 is lost"), "{faults:?}");
     let report = block_on(RedisStore::builder("d").check(&connect)).unwrap();
     assert!(report.to_string().contains("shard 2 of 8: lost") && !report.is_refused(), "{report}");
-    // Another store may be opened.
+    // Other stores can still be opened.
     let other = block_on(RedisStore::builder("d").poll(None).open(&connect)).unwrap();
     drop(other);
     let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
@@ -141,14 +141,14 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     );
     let error = block_on(node.store.document("n")).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
-    // The number of shards is not known any more.
+    // Nothing says the number of shards any more.
     let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (8, vec![], true));
     let _other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
     assert_eq!((block_on(node.store.document("n")).unwrap(), node.faults()), (None, vec![]));
     let _late = node.late(&ids(&layout, 2_000, 20, |_| true));
     drop(node.durable.shutdown(Duration::from_secs(5)));
-    // For a deployment that does not exist, `mend` makes nothing.
+    // If a deployment does not exist, `mend` creates nothing.
     let error = block_on(RedisStore::builder("other").mend(&connect)).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
 }
@@ -203,7 +203,7 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
             error.kind() == StoreErrorKind::Closed && error.to_string().contains("`tourbillond mend --anew`")
         })
     });
-    // Nothing is left that could be mended, and no process makes a deployment by itself.
+    // Nothing is left to mend, and no process creates a deployment by itself.
     assert!(block_on(RedisStore::builder("d").mend(&connect)).unwrap_err().to_string().contains("--anew"));
     let made = block_on(RedisStore::builder("d").shards(8).make_anew(&connect)).unwrap();
     assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 8, true));
@@ -213,8 +213,8 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
     assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
     let total = block_on(node.store.counts()).unwrap().by_namespace.values().sum::<u64>();
     assert_eq!(total, 1, "what was stored before is lost");
-    // Another process makes the deployment first, by opening it. The store does not go on with it before people permit
-    // that.
+    // Another process creates the deployment first, by opening it. The store goes on with the new deployment only when
+    // people permit it.
     server.command(&["FLUSHALL"]);
     eventually("the loss is named", || error().is_some_and(|error| error.kind() == StoreErrorKind::Closed));
     let other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
@@ -224,7 +224,7 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
     assert_eq!((made.shards, made.marked.len(), made.has_made_key), (8, 0, false));
     eventually("the store goes on", || node.place(8_000, far).is_ok());
     assert_eq!(block_on(other.counts()).unwrap().by_namespace.values().sum::<u64>(), 1);
-    // A deployment of which a part is there is not made anew.
+    // A deployment is not made anew while a part of it is there.
     let meta = String::from_utf8(layout.key(3, Part::Meta)).unwrap();
     server.command(&["DEL", &meta]);
     let error = block_on(RedisStore::builder("d").make_anew(&connect)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests on a real server, which each test starts for itself. Without `redis-server` they say that they were skipped.
+//! Tests on real servers. Each test starts its own server, and is skipped with a message if there is no `redis-server`.
 
 mod bounds;
 mod cluster;
@@ -28,5 +28,6 @@ mod waits;
 
 use tourbillon_durable::UtcMillis;
 
-/// Due by the clock of every server, and at once: the time that a store knows may be ahead of its server's.
+/// A due moment in the past by the clock of any server. The time that a store estimates may be ahead of its server's
+/// time.
 const PAST: UtcMillis = UtcMillis::from_millis(5);

@@ -1,4 +1,4 @@
-//! Servers that a store refuses.
+//! Servers on which a store refuses to open.
 
 use super::plain;
 use crate::{Connect, RedisStore};
@@ -9,10 +9,10 @@ use std::thread;
 use tourbillon_durable::store::{StoreErrorKind, TimerStore};
 use tourbillon_fault::Server;
 
-/// Changes the replies of a server.
+/// A function that changes the bytes of a server's replies.
 type Change = fn(&mut [u8]);
 
-/// A port behind which the replies of a server are changed.
+/// Returns a port behind which the replies of a server are changed.
 fn changing(port: u16, change: Change) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -38,7 +38,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
     let _closed = to.shutdown(Shutdown::Both);
 }
 
-/// Replaces the bytes behind each occurrence of `after`.
+/// Overwrites the bytes behind each occurrence of `after`.
 fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     let places: Vec<usize> = bytes
         .windows(after.len())
@@ -53,7 +53,7 @@ fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     }
 }
 
-/// The store on a port, with and without the checks.
+/// Verifies that a store is refused on this port with these words, and that it opens without the checks.
 #[track_caller]
 fn is_refused(port: u16, words: &str) {
     let builder = || RedisStore::builder("d").shards(2).poll(None);
@@ -68,7 +68,7 @@ fn is_refused(port: u16, words: &str) {
 fn servers_on_which_timers_are_unsafe_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
-    // The first digits of the seconds in the reply to `TIME`: the fifth stands for more than a day.
+    // These are the first digits of the seconds in the reply to `TIME`. The fifth digit stands for more than a day.
     let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
     is_refused(changing(server.port(), late), "is needed");
     let fine = changing(server.port(), |_| {});
@@ -82,8 +82,8 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
 }
 
-/// A runtime gives each of its tasks a budget of answers, and renews it when the task returns to the runtime. A task
-/// that blocks on a future of the store returns only at the end.
+/// A tokio runtime gives each task a budget of answers, and renews it when the task yields. A task that blocks on a
+/// future of the store yields only at the end.
 #[test]
 fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
     let Some(server) = Server::start(&[]) else { return };

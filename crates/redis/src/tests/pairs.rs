@@ -1,6 +1,6 @@
-//! Two clients with the same id and the same key, where each script names the keys of one shard. One client acts
-//! between any two steps of the other, or stops at any step. The outcome must be the same as if the two had acted one
-//! after the other.
+//! Two clients use the same id and the same key, and each script names the keys of one shard. A client acts between any
+//! two steps of the other client, or stops at any step. The outcome must be the same as if the two had acted one after
+//! the other.
 
 use super::plain;
 use crate::RedisStore;
@@ -27,21 +27,21 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// The act of a link at one of its calls.
+/// How a link disturbs one of its calls.
 pub(super) enum Act {
-    /// The process ends before the call.
+    /// The process ends before it sends the call.
     Stop,
-    /// The process ends, and the server still gets the call.
+    /// The process ends, but the server still gets the call.
     StopAfter,
-    /// The reply is lost, and the process goes on.
+    /// The reply is lost, and the process goes on with an error.
     Lose,
-    /// The request is late: it stays in the network, and the process goes on without a reply.
+    /// The request stays in the network, and the process goes on with an error. [`Stepping::arrive`] delivers it later.
     Delay,
-    /// Somebody else is quicker.
+    /// Runs a function, mostly an act of another client, before the call.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that counts its calls, and acts at one of them.
+/// A link that counts its calls, and disturbs one of them.
 pub(super) struct Stepping {
     link: Arc<dyn Link>,
     calls: AtomicU32,
@@ -50,7 +50,7 @@ pub(super) struct Stepping {
     late: Mutex<Option<Request>>,
 }
 
-/// A script, its keys and its arguments.
+/// A call of a script: the script, its keys and its arguments.
 type Request = (&'static Script, Vec<Vec<u8>>, Words);
 
 impl Stepping {
@@ -59,12 +59,12 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Whether the act of a call has not happened yet.
+    /// Returns whether the planned disturbance has not happened yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }
 
-    /// The late request arrives, at this moment of the deployment's time.
+    /// Delivers the delayed request to the server, at this moment of the deployment's time.
     pub(super) fn arrive(&self, at: u64) {
         let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
         let mut words = Words::default();
@@ -121,7 +121,7 @@ impl Link for Stepping {
     }
 }
 
-/// The names of one case: an id, two keys, another id. No two of the shards are the same, or the first two are.
+/// The ids and keys of a case. Their shards are all different, except that the first id and key may share a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub(super) id: TimerId,
@@ -130,7 +130,7 @@ pub(super) struct Names {
     other_key: &'static str,
 }
 
-/// Ids and keys whose shards are all different; with `is_home` the id is in the shard of its key.
+/// Chooses ids and keys whose shards are all different. With `is_home`, the first id is in the shard of the first key.
 pub(super) fn names(is_home: bool) -> Names {
     // The name of the deployment makes no difference to the shards.
     let layout = Layout::new("d", SHARDS);
@@ -150,19 +150,19 @@ pub(super) fn names(is_home: bool) -> Names {
     Names { id: mine, other, key, other_key }
 }
 
-/// The state before the two.
+/// The state of the deployment before the two clients act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,
-    /// The timer, with the first key.
+    /// The timer is stored with the first key.
     Stored,
-    /// The timer, leased.
+    /// The timer is leased.
     Leased,
     /// The timer has ended.
     Ended,
-    /// A creation of the timer with the second key has stopped before its commit.
+    /// A creation of the timer with the second key has written its redirect, and has stopped before its commit.
     Noted,
-    /// A creation has stopped after it made that redirect void.
+    /// Another creation has made that redirect void, and has stopped then.
     Void,
 }
 
@@ -202,7 +202,7 @@ const STEPS: [Step; 13] = [
     Step::Replay,
 ];
 
-/// One case's fixed part.
+/// The names, the state before, and the kind of id of a case.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     names: Names,
@@ -239,7 +239,7 @@ impl Case {
     }
 }
 
-/// A deployment with two clients.
+/// A deployment with two clients. The link of the first client can be disturbed.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -309,7 +309,7 @@ impl Bench {
         world
     }
 
-    /// The outcomes and all that is visible after operations one after the other, where a script may name all shards.
+    /// Runs operations one after another, where a script may name all shards. Returns the outcomes and the final state.
     fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
         let outcomes = ops.iter().map(|step| apply(&world.one, case.op(*step))).collect();
@@ -317,7 +317,7 @@ impl Bench {
     }
 }
 
-/// All that is visible of a deployment, and the answer to a further creation of the id.
+/// Returns all visible data of a deployment, and the outcome of a further creation with the id, as a text to compare.
 #[track_caller]
 fn seen(case: &Case, store: &RedisStore) -> String {
     assert_eq!(now(store.check()).unwrap(), [], "{case:?}");
@@ -338,7 +338,7 @@ fn seen(case: &Case, store: &RedisStore) -> String {
     format!("{timers:?} {counts:?} {again:?}")
 }
 
-/// All cases.
+/// Returns all cases: each state before, with all kinds of ids.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for before in BEFORE {
@@ -349,12 +349,12 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The cases with these before them in which the id is in another shard than its key.
+/// Returns the cases with these states before, in which the id is in another shard than its key.
 fn cases_of(before: &[Before]) -> Vec<Case> {
     before.iter().map(|before| Case { names: names(false), before: *before, is_chosen: true }).collect()
 }
 
-/// The operations that make a difference to the case.
+/// Returns the operations to try in a case. Ends of deliveries are tried only if the timer is leased.
 fn of(case: Case) -> impl Iterator<Item = Step> {
     let is_end = |step: &Step| matches!(step, Step::Ack | Step::Die | Step::Release);
     STEPS.into_iter().filter(move |step| case.before == Before::Leased || !is_end(step))
@@ -404,7 +404,8 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
     assert!(tried > 3_000, "only {tried} ways were tried");
 }
 
-/// A client stops before or after any of its calls, or loses a reply there; then somebody else goes on.
+/// Lets a client stop before or after any of its calls, or lose a reply there. Then another client acts. Returns the
+/// number of ways that were tried.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {

@@ -1,4 +1,4 @@
-//! Connections of the tests.
+//! Opens connections and stores for the tests.
 
 use crate::layout::{Layout, Part, Shard};
 use crate::link::{Connect, Session};
@@ -11,7 +11,7 @@ fn to(port: u16) -> Connect {
     Connect::single(&format!("redis://127.0.0.1:{port}")).unwrap()
 }
 
-/// A connection for commands of a test that do not go through the store.
+/// A connection on which a test sends its own commands, not those of a store.
 pub(super) struct Plain(Arc<Session>);
 
 impl Plain {
@@ -19,12 +19,12 @@ impl Plain {
         Self(Arc::new(Session::open(&to(port)).unwrap()))
     }
 
-    /// The connection, for a store.
+    /// Returns the connection, so that a store can use it.
     pub(super) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.0)
     }
 
-    /// The reply to a command.
+    /// Sends a command, and returns the reply.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
@@ -34,12 +34,12 @@ impl Plain {
     }
 }
 
-/// The key of the records of a shard of the deployment `d`.
+/// Returns the name of the key that has the records of a shard of the deployment `d`.
 pub(super) fn records(shard: Shard, shards: u16) -> String {
     String::from_utf8(Layout::new("d", shards).key(shard, Part::Records)).unwrap()
 }
 
-/// Opens a store on a server.
+/// Opens a store on the server at this port.
 pub(super) fn open(builder: RedisBuilder, port: u16) -> Result<RedisStore, StoreError> {
     pollster::block_on(builder.open(&to(port)))
 }

@@ -1,5 +1,5 @@
-//! Timers that are delivered at most once and put back. Answers are lost, and others act between any two steps. No
-//! timer is delivered twice, and no timer is lost whose return was answered.
+//! Put-backs of timers that are delivered at most once. Answers are lost, and other clients act between any two steps.
+//! No timer is delivered twice. No timer is lost if its put-back was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -22,21 +22,21 @@ use tourbillon_fault::Server;
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// The act of others while the return is under way.
+/// How other clients act while the put-back is under way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
     /// The timer is claimed, and so it ends.
     Claim,
-    /// The timer is claimed, and its key is another timer's then.
+    /// The timer is claimed, and then another timer takes its key.
     ClaimAndTakeKey,
-    /// The key, which was another timer's, is free.
+    /// Another timer had the key, and gives it up.
     FreeKey,
-    /// The same, and the timer is claimed.
+    /// Another timer gives up the key, and then the put-back timer is claimed.
     FreeKeyAndClaim,
 }
 
-/// The time at which a late first request arrives.
+/// When the delayed request of the first attempt arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -51,11 +51,11 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// The first attempt's request is late, or its reply is lost.
+    /// When the request of the first attempt arrives. `None` if it arrives at once and only its reply is lost.
     arrival: Option<Arrival>,
 }
 
-/// A deployment in which a timer was claimed, and is put back by the test.
+/// A deployment in which a timer was claimed. The test puts the timer back.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -65,7 +65,7 @@ struct World {
     has_key: bool,
     back: Op,
     claims: AtomicU64,
-    /// The deliveries of the timer by the other process.
+    /// How often the other process has got the timer.
     delivered: AtomicU32,
 }
 
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// The other process claims all due timers, and counts the deliveries.
+    /// Claims all due timers as the other process, and counts the deliveries.
     fn claim(&self) {
         let by = Claimant { incarnation: 6, lease: LEASE };
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// The first attempt gets no answer, others act, and the second attempt gets an answer. The others act before call
-/// number `others` of the second attempt. Returns whether there are such calls.
+/// Makes two attempts: call `first` of the first attempt gets no reply, and others act before call `others` of the
+/// second attempt. Returns whether the first attempt has such a call, and whether the second attempt has.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -259,7 +259,7 @@ fn try_all(kinds: &[(bool, bool, bool, bool)], least: u32) {
     assert!(number > least, "only {number} ways were tried");
 }
 
-/// On one server, and in a cluster with the id in another shard than the key.
+/// The put-back runs on one server, and in a cluster with the id in another shard than the key.
 #[test]
 fn a_timer_that_is_stored_again_and_again_is_delivered_once() {
     try_all(&[(false, false, true, true), (true, false, true, true)], 300);
@@ -283,9 +283,9 @@ const PLAIN: Case = Case {
     arrival: None,
 };
 
-/// The number of the call that is the commit of a return, without other clients.
+/// Returns the number of the call that commits a put-back if no other client interferes.
 const fn commit_of(case: &Case) -> u32 {
-    // In a cluster the reservation comes first.
+    // In a cluster, the first call is the reservation.
     if case.is_split { 2 } else { 1 }
 }
 
@@ -295,7 +295,7 @@ fn a_return_whose_time_is_over_has_no_effect() {
     let plain = Plain::to(server.port());
     for is_split in [false, true] {
         let case = Case { is_split, ..PLAIN };
-        // The first request arrives when its time is over.
+        // The first request arrives only after its time is over.
         let world = World::new(&plain, u32::from(is_split), &case);
         world.link.at(commit_of(&case), Act::Delay);
         assert_eq!(apply(&world.one, world.back.clone()), Err(StoreErrorKind::Unknown));
@@ -303,7 +303,7 @@ fn a_return_whose_time_is_over_has_no_effect() {
         world.arrive();
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a request that is too late");
-        // The request might have arrived in time, and the timer might have been delivered.
+        // The request could have arrived in time, and the timer could have been delivered.
         assert_eq!(apply(&world.one, world.back.clone()), Ok(Outcome::Refused(Refusal::Stale)), "{case:?}");
         world.claim();
         assert_eq!(world.delivered(), 0, "{case:?}: a repetition that is too late");
@@ -315,7 +315,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     let Some(server) = Server::start(&[]) else { return };
     let plain = Plain::to(server.port());
     let ahead = AGAIN + KEPT - Duration::from_millis(1);
-    // A late return; with the greatest step of the clock by a failover; and after the mark is gone.
+    // The cases are: late but in time, after the greatest step of the clock by a failover, and after the mark is gone.
     let ends = [(ahead, true), (AGAIN + KEPT, false), (2 * (AGAIN + KEPT), false)];
     for (number, (after, is_known)) in (0..).zip(ends) {
         for is_split in [false, true] {
@@ -337,7 +337,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails, and the caller repeats both, long after the effect of the first.
+/// The second operation of a batch fails. The caller repeats both operations long after the effect of the first.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
@@ -355,7 +355,7 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// Attempts that surely had no effect do not count: the timer comes back however long the server was away.
+/// Attempts that surely had no effect do not count: the timer comes back after any time without the server.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
@@ -371,7 +371,7 @@ fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let by = Claimant { incarnation: 5, lease: LEASE };
     let token = now(store.claim(by, 1, ALL)).unwrap().leased[0].token;
     server.kill();
-    // The connection notices.
+    // This waits until the connection has noticed the server's end.
     tourbillon_fault::eventually("the server is away", || {
         now(store.counts()).is_err_and(|error| error.kind() != StoreErrorKind::Unknown)
     });

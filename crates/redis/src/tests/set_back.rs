@@ -1,4 +1,4 @@
-//! A server that comes back with older data.
+//! A server that comes back with older data than before.
 
 use crate::{Connect, RedisStore};
 use pollster::block_on;
@@ -21,7 +21,7 @@ struct Run {
     told: Arc<Mutex<Vec<Duration>>>,
 }
 
-/// A node whose data may go back by this time.
+/// Starts a server and a node with these settings: by how much the data may go back, and the `ttl`.
 fn start(may_lose: Duration, ttl: Duration) -> Option<Run> {
     let server = Server::start(&[])?;
     let connect = Connect::single(&server.url()).unwrap();
@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Writes a snapshot, lets the node go on for this time, and starts the server again from the snapshot. A timer
-    /// that is cancelled in this time is due when the server is back.
+    /// that was cancelled in this time is then due again.
     fn go_back(&mut self, time: Duration) {
         self.place(1, FAR);
         self.place(2, time + Duration::from_millis(100));
@@ -90,7 +90,7 @@ fn data_that_have_gone_back_too_far_are_refused_and_named() {
     assert_eq!(*run.delivered.lock().unwrap(), [0_u128; 0]);
     assert!(run.apply(Op::Fire(TimerId::from_u128(1).into())).is_err());
     assert!(run.told.lock().unwrap().is_empty());
-    // A store that is opened afterwards takes the data as they are.
+    // A store that is opened afterwards accepts the data as they are.
     let connect = Connect::single(&run.server.url()).unwrap();
     let again = block_on(RedisStore::builder("d").poll(None).open(&connect)).unwrap();
     assert_eq!(block_on(again.counts()).unwrap().by_namespace.values().sum::<u64>(), 2);
@@ -110,7 +110,7 @@ fn data_that_have_gone_back_a_little_are_counted_and_the_node_goes_on() {
     drop(run.durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Signs of life are two seconds apart, and a loss of a moment can include the last sign.
+/// Signs of life are two seconds apart, so a short loss can include the last sign.
 #[test]
 fn a_loss_of_the_last_moment_is_no_greater_one_because_signs_of_life_are_rare() {
     let Some(mut run) = start(Duration::from_millis(1_500), Duration::from_secs(8)) else { return };

@@ -1,4 +1,4 @@
-//! Only redirects that lead nowhere are removed, where each script names the keys of one shard.
+//! The sweep removes only redirects that lead nowhere. Each script names the keys of one shard.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -18,7 +18,7 @@ use tourbillon_fault::{Server, eventually};
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 
-/// A deployment, and the node that sweeps.
+/// A deployment, and the node that sweeps it.
 struct World {
     plain: Plain,
     name: String,
@@ -40,7 +40,7 @@ impl World {
         Arc::new(Self { plain, name, clock, node, names })
     }
 
-    /// Another process, and its link.
+    /// Opens the deployment as another process. Returns the store, and the link that the test can disturb.
     fn other(&self) -> (RedisStore, Arc<Stepping>) {
         let link = Stepping::new(self.plain.session());
         let builder = RedisStore::builder(&*self.name).shards(SHARDS).poll(None).on_clock(self.clock.clone());
@@ -53,12 +53,12 @@ impl World {
         Op::Place(Box::new(timer), IfPresent::Reject)
     }
 
-    /// One round of the sweep. Each shard has less than a page of redirects.
+    /// Makes one round of the sweep through all shards. Each shard has less than a page of redirects.
     fn round(&self) {
         (0..SHARDS).for_each(|_| now(self.node.upkeep.sweep.sweep_redirects()).unwrap());
     }
 
-    /// The number of redirects.
+    /// Counts the redirects that are stored.
     fn notes(&self) -> usize {
         let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
             panic!("no keys")
@@ -66,7 +66,7 @@ impl World {
         hashes.len()
     }
 
-    /// The number of timers. All of them are in another shard than their ids say.
+    /// Checks the deployment, and counts its timers. All of them are in another shard than their ids say.
     fn timers(&self) -> usize {
         assert_eq!(now(self.node.check()).unwrap(), []);
         let counts = now(self.node.counts()).unwrap();
@@ -78,8 +78,8 @@ fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
     now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
 }
 
-/// At whichever step a creation or an end stops, its redirect goes after a time if there is no timer, and stays if
-/// there is a timer.
+/// A creation or an end stops at any of its steps. Its redirect is removed after a time if there is no timer, and stays
+/// otherwise.
 #[test]
 fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     let Some(server) = Server::start(&[]) else { return };
@@ -118,7 +118,8 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
 }
 
-/// The sweep goes on while a creation is before its commit, for less than its reservation's time and for longer.
+/// A creation pauses before its commit while the sweep goes on, for less than the time of its reservation and for
+/// longer.
 #[test]
 fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -144,7 +145,7 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
-/// A failover may lose the redirect of a timer and not the timer.
+/// A failover may lose the redirect of a timer but not the timer.
 #[test]
 fn a_note_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };
@@ -167,7 +168,7 @@ fn the_thread_of_a_node_sweeps() {
     link.at(2, Act::Stop);
     assert!(apply(&other, world.place()).is_err());
     assert_eq!(world.notes(), 1);
-    // Time goes on while the thread takes its steps.
+    // The clock goes on while the thread takes its steps.
     eventually("the note is removed", || {
         world.clock.advance(AFTER / 10);
         world.notes() == 0

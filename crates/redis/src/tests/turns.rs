@@ -1,4 +1,4 @@
-//! Claims in turn: the cases of the suite, and cases about lanes, slices and the number of scripts.
+//! Claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
 
 use super::conformance::{failures_of, maker, on};
 use crate::layout::{PERIOD, lane_of};
@@ -11,11 +11,12 @@ use tourbillon_durable::store::{Late, Leased, Limit, Op};
 use tourbillon_fault::Server;
 
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The number of shards, and whether a script names one shard only, as in a cluster.
+/// The kinds of deployments: the number of shards, and whether each script names one shard, as in a cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
-/// The case of the suite that the store does not pass. A claim takes the longest due first from the lanes that have
-/// room. So of several namespaces with due timers, the last in this order gets less than an equal part.
+/// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes that
+/// have room. So if several namespaces have due timers, the namespace whose timers come last gets less than an equal
+/// part.
 const EQUAL_PARTS: &str = "turns: namespaces that wait are served in turn";
 
 /// Runs a case on a deployment of each kind.
@@ -36,7 +37,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// The suite permits other stores some claims more.
+/// For this case, the suite permits other stores a few more claims.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {
@@ -127,7 +128,7 @@ fn timers_of_a_namespace_wait_behind_its_late_ones_over_the_end_of_a_period() {
         turns.set(PERIOD);
         turns.late = Some(Late::new(Duration::from_secs(5), 3, Arc::default()));
         let (counts, claimed) = turns.claim(ALL);
-        // A shard knows of its own timers only.
+        // A shard counts only its own timers.
         let shards_of_a = if kind.0 == 1 { 0 } else { 1 };
         assert_eq!(counts["b"], 1);
         assert!((3..=3 + shards_of_a).contains(&counts["a"]), "{kind:?}: {counts:?}");
@@ -162,6 +163,6 @@ fn a_herd_that_is_passed_over_costs_each_claim_one_script() {
         let (counts, _) = turns.claim(ALL);
         assert!(counts.contains_key("herd"), "{counts:?}");
     }
-    // Each round is a claim, and the ends of five deliveries.
+    // Each round makes a claim, and ends five deliveries.
     assert!(scripts() - before <= 100, "{}", scripts() - before);
 }

@@ -1,4 +1,4 @@
-//! A policy that waits for a replica, and the only replica is dead for good.
+//! A policy that waits for a replica while the only replica is dead.
 
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
@@ -18,7 +18,7 @@ use tourbillon_fault::{Server, eventually};
 const WAIT: Duration = Duration::from_millis(500);
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// A primary, its replica, and a store whose changes wait for the replica.
+/// Starts a primary, its replica, and a store whose changes wait for the replica.
 fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let primary = Server::start(&[])?;
     let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
@@ -26,7 +26,7 @@ fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let sync = SyncPolicy::Wait { replicas: 1, timeout: WAIT };
     let connect = Connect::single(&primary.url()).unwrap().sync(sync);
     let store = block_on(RedisStore::builder("d").shards(8).open(&connect)).unwrap();
-    // A replica that has just come confirms nothing for a moment.
+    // A new replica confirms nothing for a moment.
     let other = Arc::new(block_on(RedisStore::builder("other").shards(1).open(&connect)).unwrap());
     let mut number = 0;
     eventually("the replica confirms", || {
@@ -85,7 +85,7 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Callers that wait at the same time wait for one round, and not one after the other.
+/// Callers that wait at the same time share a round of waiting.
 #[test]
 fn callers_share_the_wait_for_a_dead_replica() {
     let Some((_primary, mut replica, store)) = start() else { return };
@@ -109,14 +109,14 @@ fn callers_share_the_wait_for_a_dead_replica() {
         block_on(store.apply(vec![op], Durability::Volatile)).unwrap();
     }
     assert!(begin.elapsed() < 5 * WAIT, "{:?}", begin.elapsed());
-    // An empty batch promises changes that were made without a promise.
+    // An empty batch confirms changes that were made without a promise.
     assert!(block_on(store.apply(Vec::new(), Durability::PowerLoss)).is_err());
     replica.restart();
     eventually("the replica follows", || replica.info("master_link_status").as_deref() == Some("up"));
     block_on(store.apply(Vec::new(), Durability::PowerLoss)).unwrap();
 }
 
-/// Each kind of change that has a promise waits.
+/// Every kind of change that promises durability waits for the replica.
 #[test]
 fn what_a_caller_is_promised_waits_for_the_replica() {
     let Some((_primary, mut replica, store)) = start() else { return };
@@ -149,8 +149,8 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// A timer that is delivered at most once is forgotten before its delivery. Where that cannot be promised, this timer
-/// waits and the others do not.
+/// A timer that is delivered at most once is removed before its delivery. While the removal cannot be confirmed, this
+/// timer waits, and other timers do not.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
     let Some((_primary, mut replica, store)) = start() else { return };

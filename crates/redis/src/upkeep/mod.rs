@@ -1,4 +1,4 @@
-//! The upkeep of a node: its thread, and the sweep.
+//! The background work of a node: its thread, and the sweep that repairs stored data.
 
 mod sweep;
 mod thread;

@@ -1,17 +1,17 @@
-//! The sweep of a node's thread: redirects that lead nowhere, in a cluster, and leases whose ends are gone.
+//! The sweep of a node's thread. It removes redirects that lead nowhere, and repairs leases that have no end.
 //!
-//! The thread takes a *step* in 20 pauses of the poll. The file `operation/redirects.rs` says what redirects are for,
+//! The thread takes a *step* once in 20 pauses of the poll. The file `operation/redirects.rs` says why redirects exist,
 //! and why some lead nowhere. A step reads a page of the redirects of one of the node's shards, and asks the shards to
 //! which they lead for the timers. A redirect without a timer is *doubted*. A creation that is under way looks the
-//! same, so the step looks at the redirect again after [`AFTER`], twice the time of a reservation. If the redirect is
-//! still the same and leads nowhere, the step removes it as a creation would: it makes the redirect void in the shard
+//! same, so another step reads the redirect again after [`AFTER`], twice the time of a reservation. If the redirect is
+//! still the same and leads nowhere, that step removes it as a creation would: it makes the redirect void in the shard
 //! to which it leads, and then removes it if it is the same.
 //!
 //! # Races
-//! - *A creation is under way.* Its redirect is younger than its reservation, and stays. If it is older by then, as
-//!   after a pause of its process, the reservation is over, and the commit fails whether the redirect is there or not:
-//!   the creation reserves again. If the clocks of two primaries differ, the redirect may be removed before. In that
-//!   case the mark is void, the commit fails, and the creation reserves again.
+//! - *A creation is under way.* Its redirect is younger than its reservation, and stays. If the redirect is older, as
+//!   after a pause of the process, the reservation is over. The commit then fails whether the redirect is there or not,
+//!   and the creation reserves again. If the clocks of two primaries differ, the redirect may be removed earlier. In
+//!   that case the mark is void, the commit fails, and the creation reserves again.
 //! - *The creation's commit comes between the second look and the removal.* The script that makes the redirect void
 //!   finds the timer, and the redirect stays.
 //! - *An end removes the redirect at the same time*, or a sweep of another node, or a creation of the same id. The
@@ -21,15 +21,15 @@
 //!   created with a redirect of its own. A redirect has a mark, so the same redirect belongs to the same creation.
 //!
 //! # Leases
-//! A lease is a token and an end. A reap looks at the ends only, so a timer whose token has no end would be leased for
+//! A lease is a token and an end. A reap reads only the ends, so a timer whose token has no end would be leased for
 //! ever. No script leaves such a token behind, but the loss of a key or a change by hand does. Each step reads a page
-//! of the tokens of one shard, and gives tokens without an end the end that a claim would give them now. A holder that
-//! lives renews its lease before, or ends it. Otherwise the timer comes back then.
+//! of the tokens of one shard. It gives a token without an end the end that a claim would give it now. If the holder
+//! lives, it renews or ends the lease before that moment. Otherwise the timer becomes due again at that moment.
 //!
 //! # Cost
-//! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster it is also one script in the shard of
-//! the redirects, which reads [`PAGE`] redirects or little more, and one in each shard to which they lead. At most
-//! [`MOST`] redirects are doubted at the same time; the others wait for the next round.
+//! A step is one script that reads [`TOKENS`] tokens or little more. In a cluster, a step also has one script in the
+//! shard of the redirects, which reads [`PAGE`] redirects or little more, and one script in each shard to which they
+//! lead. At most [`MOST`] redirects are doubted at the same time. Others wait for the next round.
 
 use crate::deployment::{Deployment, time_text};
 use crate::layout::{Part, REDIRECT_HASHES, Redirect, Shard, id_bytes, id_of};
@@ -44,44 +44,44 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which the sweep looks again at a redirect that leads nowhere.
+/// The pause between the first and the second read of a redirect that leads nowhere.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects after which a step reads no further hash.
+/// A step reads no further hash after this number of redirects.
 const PAGE: u64 = 500;
-/// The number of tokens after which a step reads no further tokens.
+/// A step reads no further tokens after this number of tokens.
 const TOKENS: u64 = 500;
-/// The most redirects that are doubted at the same time.
+/// The greatest number of redirects that wait for a second read.
 const MOST: usize = 1_024;
-/// The most redirects that a step removes.
+/// The greatest number of redirects that a step removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep, and the redirects that it doubts.
+/// The progress of the sweep through the shards, and the redirects that it must read again.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
-    /// The first hash of redirects of the shard that is not read yet.
+    /// The first hash of the shard's redirects that is not read yet.
     bucket: u16,
-    /// With the moments of the first looks.
+    /// The redirects that led nowhere, each with the moment of its first read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose tokens are read, and the place among them at which to go on.
+    /// The shard whose tokens are read, and the cursor at which the read goes on.
     tokens: (Shard, Vec<u8>),
 }
 
-/// The first owned shard from `shard` on, or the first of all behind the last.
+/// Returns the first owned shard from `shard` on. After the last owned shard, starts again with the first.
 fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
     owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }
 
 impl Progress {
-    /// Some of the redirects whose second look is due. They are not doubted any longer.
+    /// Removes some redirects from the waiting redirects and returns them, because their second read is due.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
-        // Before the first look: the clock was set back.
+        // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
         let old = self.doubted.extract_if(|_, (_, since)| is_old(*since));
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// The place at which to read, in one of these shards.
+    /// Returns the shard and the hash of redirects to read next. The shard is among the owned shards.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -89,7 +89,7 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// The place at which to read tokens, in one of these shards.
+    /// Returns the shard and the cursor at which to read tokens next. The shard is among the owned shards.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -97,13 +97,13 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Goes on with the tokens at a place, or in the next shard.
+    /// Notes where the next step reads tokens: at this cursor, or in the next shard if the shard is done.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
-    /// Goes on behind the last read.
+    /// Notes where the next step reads redirects: behind the `read` hashes that this step has read.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
@@ -120,7 +120,7 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node, a page at each step.
+/// Sweeps the shards of this node, page by page.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -136,7 +136,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the leases of a page of tokens an end, if they have none.
+    /// Reads a page of tokens of one shard, and gives each lease without an end an end.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -147,19 +147,20 @@ impl Sweep {
         let keys = self.deployment.layout.keys(shard, [Part::Records, Part::Tokens, Part::Leases]);
         let arguments = [time_text(lease), place, decimal(TOKENS)];
         let result = self.deployment.run(|scripts| &scripts.repair_leases, keys, arguments).await;
-        // A shard whose server fails holds the others up no longer than a step.
+        // A shard whose server fails delays the other shards by only a step.
         let mut answered = result.inspect_err(|_| self.progress().go_on_with_tokens(shard, Vec::new()))?;
         let next = answered.rest.bytes()?;
         self.progress().go_on_with_tokens(shard, next);
         if answered.rest.number()? > 0 {
-            // The runtime reaps by the end of the lease that is next, as far as it knows.
+            // The runtime ends leases at the first end that it knows, so it must learn of this end.
             self.node.state().shards.keep_first_end(Some(answered.now + lease));
             self.deployment.alarm.wake();
         }
         Ok(())
     }
 
-    /// One step: removes redirects that have led nowhere for long, and reads a page of others.
+    /// Takes a step: removes redirects that still lead nowhere at their second read, and reads a page of other
+    /// redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {
@@ -180,7 +181,7 @@ impl Sweep {
         while !values.is_empty() {
             let (id, redirect) = (values.bytes()?, bytes(values.next()?)?);
             let redirect = Redirect::of(redirect.unwrap_or_default());
-            // The check names a redirect that cannot be read.
+            // A redirect that cannot be read is left to the check, which reports it.
             let home = redirect.home().filter(|home| self.deployment.layout.shards().contains(home));
             if let (Some(id), Some(home)) = (id_of(&id), home) {
                 homes.entry(home).or_default().push((id, redirect));

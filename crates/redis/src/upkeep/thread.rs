@@ -1,4 +1,4 @@
-//! The thread of a node: signs of life, releases, and looks at the shards.
+//! The thread of a node: sends signs of life, releases shards, and looks at the shards for due timers.
 
 use super::sweep::Sweep;
 use crate::claim::Claims;
@@ -15,13 +15,13 @@ use std::thread;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
 
-/// The shortest time between two rounds, so that no state of affairs makes the thread spin.
+/// The shortest time between two rounds. It keeps the thread from spinning.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The pause between two looks at the connections of the others.
+/// The pause between two checks of which other nodes are connected.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call of the thread that has no answer yet.
+/// A call that the thread has sent, and whose answer it still waits for.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The parts of a store that the thread works with.
@@ -32,7 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Shards that a look has not answered yet. Dropping this takes the mark back, also when the look fails.
+/// Marks shards as asked while a call about them is at the server. Dropping this clears the marks, also if the call
+/// fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -51,21 +52,21 @@ impl Drop for Asked {
     }
 }
 
-/// The memory of the thread between its rounds.
+/// The state of the thread between its rounds.
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// A sign of life is at the server. Only the task has the other end.
+    /// Alive while a sign of life is at the server: the sign's task holds the strong reference.
     sign: Weak<()>,
-    /// The start of the last sign.
+    /// When the last sign of life was sent.
     tried: Option<Timestamp>,
-    /// A look for the dead is at the server. Only the task has the other end.
+    /// Alive while a check for dead nodes is at the server: the check's task holds the strong reference.
     look: Weak<()>,
-    /// The start of the last look.
+    /// When the last check for dead nodes was sent.
     looked: Option<Timestamp>,
-    /// A step of the sweep is at the servers. Only the task has the other end.
+    /// Alive while a step of the sweep is at the servers: the step's task holds the strong reference.
     step: Weak<()>,
-    /// The start of the last step.
+    /// When the last step of the sweep was sent.
     swept: Option<Timestamp>,
 }
 
@@ -77,7 +78,7 @@ impl Upkeep {
     }
 }
 
-/// Starts the thread of a store. It ends when the node's bell is closed.
+/// Starts the thread of a store. The thread ends when the node's bell is closed.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {
@@ -85,7 +86,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         let mut rounds = Rounds::default();
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
-            // A round may panic, or a subscriber that it calls. The next round does the rest.
+            // A round, or a subscriber that it calls, may panic. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
@@ -100,14 +101,14 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
 }
 
 impl Rounds {
-    /// Sends the calls that are due. Returns the time until another call is due.
+    /// Sends the calls that are due now. Returns the time until the next call is due.
     fn begin(&mut self, upkeep: &Upkeep) -> Duration {
         let Upkeep { deployment, node, claims, sweep } = upkeep;
         let (now, pause) = (deployment.time.now(), node.pause());
         if node.is_behind(now) {
             let (node, deployment) = (Arc::clone(node), Arc::clone(deployment));
             self.send(async move {
-                // The shards are free for others at the end of their time, if not before.
+                // If this fails, the shards become free for other nodes when their `ttl` is over.
                 let _left = node.leave().await;
                 deployment.alarm.wake();
             });
@@ -122,7 +123,7 @@ impl Rounds {
             let is_sign_due = state.is_sign_due(now, node.ttl);
             (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause))
         };
-        // Even if polls are rare: a node that has come waits for its shards.
+        // Signs are not delayed when polls are rare: a new node waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
         let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
@@ -146,7 +147,8 @@ impl Rounds {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // The user may lack the right to ask. In that case shards are free when their time is over.
+                // The user may lack the right to ask. In that case the shards of a dead node become free when their
+                // `ttl` is over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });
@@ -157,7 +159,7 @@ impl Rounds {
             let has_loose_redirects = deployment.topology.has_loose_redirects();
             (self.step, self.swept) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // The next steps find the rest.
+                // If a step fails, later steps find the rest.
                 let _failed = sweep.repair_leases().await;
                 if has_loose_redirects {
                     let _failed = sweep.sweep_redirects().await;
@@ -171,7 +173,7 @@ impl Rounds {
         } else {
             state.rest_of_sign(deployment.time.now(), node.ttl)
         };
-        // A sign that failed is tried again after its pause.
+        // A sign that failed is sent again after its pause.
         let sign = if is_sign_due { pause_of_signs } else { sign };
         state.shards.rest(pause).min(sign).min(pause).min(CONNECTIONS)
     }
@@ -180,7 +182,7 @@ impl Rounds {
         self.tasks.push(Box::pin(task));
     }
 
-    /// Takes the answers that are there. Returns whether there were some.
+    /// Polls the calls that are under way. Returns whether any of them has ended.
     fn advance(&mut self, waker: &Waker) -> bool {
         let mut context = Context::from_waker(waker);
         let mut has_answers = false;

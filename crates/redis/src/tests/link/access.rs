@@ -1,4 +1,4 @@
-//! Users, passwords, TLS, and the checks of the servers.
+//! Users, passwords and TLS of connections, and the checks of the servers.
 
 use super::{LONG, count, count_safely, counted, open, single};
 use crate::examine::{Grade, check};
@@ -9,7 +9,7 @@ use redis::Value;
 use std::fs;
 use tourbillon_fault::{Fate, Proxy, Server, Watched, free_port};
 
-/// The rights that the README lists, for the keys of the tests.
+/// Returns the rights that the README lists, for the keys of the tests.
 fn rights() -> Vec<String> {
     let page = include_str!("../../../README.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the page has the user");
@@ -26,7 +26,7 @@ fn a_user_with_the_listed_rights_alone_can_do_all() {
         let rights = rights();
         let mut words = vec!["ACL", "SETUSER", "tourbillon"];
         words.extend(rights.iter().map(String::as_str));
-        // The command of the test's script.
+        // The test's own script needs this command.
         words.push("+incrby");
         server.command(&words);
         server.command(&["ACL", "LOG", "RESET"]);

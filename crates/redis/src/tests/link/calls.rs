@@ -1,4 +1,4 @@
-//! Calls to one server: lost replies, ends of connections, and errors.
+//! Calls to one server, with lost replies, ended connections and errors.
 
 use super::{COUNT, count, counted, open, run, single};
 use crate::link::Link;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_fault::{Fate, Proxy, Server, eventually, eventually_some, free_port};
 
-/// Writes, and fails then.
+/// A script that writes and then fails.
 static HALF: Script = Script::new("half", "redis.call('INCR', KEYS[1]) return redis.call('NONSENSE')");
 static OWN_ERROR: Script = Script::new("own_error", "return redis.error_reply('FENCED by another')");
 static LARGE: Script = Script::new("large", "redis.call('SET', KEYS[1], string.rep('x', ARGV[1])) return 1");
@@ -24,7 +24,7 @@ fn a_script_is_sent_by_name_and_with_its_text_where_the_server_does_not_have_it(
     assert_eq!(count(&session, "a").expect("a count"), 2);
     assert_eq!(count(&session, "a").expect("a count"), 3);
     let sent: String = server.query(&["INFO", "commandstats"]);
-    // Two calls by name that failed, two with the text, and one by name.
+    // There were two calls by name that failed, two calls with the text, and a call by name.
     assert!(sent.contains("cmdstat_eval:calls=2"), "{sent}");
     assert!(sent.contains("cmdstat_evalsha:calls=3"), "{sent}");
 }
@@ -57,7 +57,7 @@ fn a_lost_reply_leaves_open_whether_the_script_ran() {
     assert_eq!(StoreError::from(error).kind(), StoreErrorKind::Unknown);
     assert!(start.elapsed() >= Duration::from_secs(1));
     eventually("the script has run", || counted(&server, "a") == 1);
-    // On another connection.
+    // Later calls use another connection.
     eventually("a reply arrives", || count(&session, "a").is_ok());
 }
 
@@ -118,7 +118,7 @@ fn without_a_connection_a_call_waits_and_surely_has_not_run() {
     let text = error.to_string();
     assert!(text.contains("no connection to 127.0.0.1"), "{text}");
     assert_eq!(StoreError::from(error).kind(), StoreErrorKind::Io);
-    // A call that waits is sent once there is a connection.
+    // A waiting call is sent once there is a connection.
     let session = open(&single(&proxy.url()));
     thread::scope(|scope| {
         let call = scope.spawn(|| count(&session, "a"));
@@ -135,7 +135,7 @@ fn a_server_that_is_killed_and_started_again_needs_no_new_client() {
     let session = open(&single(&server.url()));
     for round in 1..=3 {
         let mut runs = 0;
-        // The connection's end may be seen only by a call.
+        // Only a call may notice that the connection has ended.
         eventually("a call succeeds", || {
             runs += 1;
             count(&session, &format!("round {round}, {runs}")).is_ok()
@@ -159,7 +159,8 @@ fn a_stopped_server_is_waited_for_no_longer_than_the_limit() {
     server.stop();
     let error = count(&session, "a").expect_err("no reply");
     assert!(error.may_have_run(), "{error}");
-    // Now there is no connection: the system accepts one for the server, which does not answer the greeting.
+    // There is no connection now. The system accepts a connection for the stopped server, which does not answer the
+    // greeting.
     let error = eventually_some("calls that have surely not run", || {
         count(&session, "b").err().filter(|error| !error.may_have_run())
     });

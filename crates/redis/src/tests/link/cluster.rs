@@ -1,4 +1,4 @@
-//! Clusters whose slots move and whose primaries die.
+//! Calls to clusters while slots move and primaries die.
 
 use super::{LONG, connect_to, count, open, run, single};
 use crate::examine::check;
@@ -19,7 +19,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
     let urls = cluster.urls();
     let connect = Connect::cluster(&urls).expect("URLs").patience(LONG).response_timeout(LONG);
     let session = open(&connect);
-    // Keys of all primaries.
+    // These keys are spread over all primaries.
     for index in 0..30 {
         assert_eq!(count(&session, &format!("spread{index}")).expect("a reply"), 1);
     }
@@ -29,7 +29,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(2));
 
     cluster.begin_move(slot, from, to);
-    // No key is missing at the source.
+    // All keys are still at the source.
     assert_eq!(run(&session, &TWO, &["{t}a", "{t}b"], &[]).expect("a reply"), Value::Int(4));
     // Both keys are at the target, and the source redirects.
     cluster.move_keys(&["{t}a", "{t}b"], from, to);

@@ -1,4 +1,4 @@
-//! The link against real servers, and a proxy that does harm.
+//! The link on real servers, partly through a proxy that disturbs connections.
 
 mod access;
 mod calls;
@@ -13,7 +13,7 @@ use redis::Value;
 use tourbillon_fault::Server;
 
 static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// The time for which a test waits where its length makes no difference.
+/// A long wait, for tests in which the length makes no difference.
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(connect: &Connect) -> Session {
@@ -45,7 +45,7 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
     }
 }
 
-/// Counts, and waits until the count is as safe as the policy asks.
+/// Adds 1 to a number on the server, and waits until the change is as safe as the policy asks.
 fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
     let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
@@ -54,7 +54,7 @@ fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     Ok(count)
 }
 
-/// The number in the server, which the script has counted.
+/// Returns the number that the script has counted on the server.
 fn counted(server: &Server, key: &str) -> i64 {
     server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
 }

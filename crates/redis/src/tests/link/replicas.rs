@@ -1,4 +1,4 @@
-//! Failovers that Sentinel makes, and changes that wait for replicas or files.
+//! Calls during failovers by Sentinel, and changes that wait for replicas or files.
 
 use super::{COUNT, LONG, count, count_safely, counted, open, single};
 use crate::examine::check;
@@ -61,7 +61,7 @@ fn a_change_waits_for_replicas() {
     assert!(report.to_string().contains("min-replicas-to-write 0") && !report.is_refused(), "{report}");
 }
 
-/// The roles change between a script and the wait for it. A replica of the new primary proves nothing about the change.
+/// The roles change between a script and its wait. A replica of the new primary then proves nothing about the change.
 #[test]
 fn no_other_server_vouches_for_a_change() {
     let Some(watched) = Watched::start(&[]) else { return };
@@ -71,7 +71,7 @@ fn no_other_server_vouches_for_a_change() {
     let session = open(&connect.response_timeout(Duration::from_secs(5)).sync(sync));
     eventually("the replica confirms", || count_safely(&session, "w").is_ok());
     assert_eq!(count_safely(&session, "a").expect("a reply"), 1);
-    // The replica stands alone from now on, and does not get the change.
+    // The replica is cut off from now on, and does not get the change.
     watched.second.command(&["REPLICAOF", "NO", "ONE"]);
     let (keys, one) = (vec![b"a".to_vec()], vec![b"1".to_vec()]);
     let (_, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into())).expect("an answer");

@@ -1,4 +1,4 @@
-//! The commands of nodes that have nothing to do.
+//! Counts the commands that idle nodes send.
 
 use super::{Runner, builder, is_divided, open};
 use crate::link::Connect;
@@ -16,7 +16,7 @@ fn settle(runners: &[Runner; 2]) {
     thread::sleep(3 * LONGEST_POLL);
 }
 
-/// The number of commands that clients have sent, and of those that scripts have called.
+/// Returns the number of commands that clients have sent, and the number of commands that scripts have called.
 fn commands(server: &Server) -> (u64, u64) {
     let (mut sent, mut called) = (0, 0);
     let text: String = server.query(&["INFO", "commandstats"]);
@@ -45,13 +45,13 @@ fn an_idle_shard_costs_at_most_one_command_a_second() {
     let (after, seconds) = (commands(&server), begin.elapsed().as_secs_f64());
     let per_shard = |after: u64, before: u64| (after - before) as f64 / 64.0 / seconds;
     let (sent, called) = (per_shard(after.0, before.0), per_shard(after.1, before.1));
-    // Two nodes look every 1.25 s, and ping the server every 2 s.
+    // Two nodes look at their shards every 1.25 s, and ping the server every 2 s.
     assert!(sent <= 0.2, "{sent} commands, and {called} within scripts");
     assert!(called <= 3.0, "{called} within scripts");
     assert!(sent > 0.01, "the shards are looked at");
 }
 
-/// The commands of idle shards in a cluster, in which each shard has a script of its own.
+/// Counts the commands of idle shards in a cluster, where each shard has a script of its own.
 #[test]
 #[ignore = "half a minute: a cluster"]
 fn an_idle_shard_of_a_cluster_costs_at_most_one_command_a_second() {

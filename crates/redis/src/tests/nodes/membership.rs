@@ -1,4 +1,4 @@
-//! Nodes that come, stop, die and come back, and the shards that each of them owns.
+//! Nodes that start, stop, die and come back, and the shards that each node owns.
 
 use super::{
     ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, shares, takeovers,
@@ -32,12 +32,12 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     let [node] = &seen.nodes[..] else { panic!("{seen:?}") };
     assert_eq!((&*node.name, node.is_live, node.is_this), ("rack 1", true, true));
     assert_eq!(&*node.version, env!("CARGO_PKG_VERSION"));
-    // `since` is by the estimate of the server's clock.
+    // The node took `since` from its estimate of the server's clock.
     assert!(node.since - node.seen < Duration::from_secs(1) && node.seen <= seen.now, "{seen:?}");
     let owner = Some(node.incarnation);
     assert!(seen.shards.iter().all(|shard| shard.owner == owner && shard.epoch == 1 && shard.takeovers == 0));
     assert!(seen.shards.iter().all(|shard| shard.polled.is_some()));
-    // Another process sees the same, but not the moments of the owner's looks.
+    // Another process sees the same, but not when the owner looked at the shards.
     let there = nodes(&other);
     assert!(!there.nodes[0].is_this && there.shards.iter().all(|shard| shard.polled.is_none()));
     let kind = |builder| plain::open(builder, server.port()).map(drop).unwrap_err().kind();
@@ -45,8 +45,8 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
-/// A node of a later version of the program, as the test imitates it: its record has parts that are unknown here, and
-/// it sends unknown hints.
+/// The test imitates a node of a later version of the program. Its record has unknown parts, and it sends unknown
+/// messages.
 #[test]
 fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let Some(server) = Server::start(&[]) else { return };
@@ -78,7 +78,7 @@ fn a_node_of_a_later_version_has_its_share_of_the_shards() {
 #[test]
 fn a_stop_releases_at_once_and_the_others_take_the_shards_without_a_takeover() {
     let Some(server) = Server::start(&[]) else { return };
-    // With this time, no shard is taken because its time is over.
+    // With this `ttl`, no shard expires during the test.
     let open = |name: &str| Runner::start(open(builder(32).node(name).ttl(NEVER), &server));
     let (one, other) = (open("one"), open("other"));
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
@@ -119,13 +119,13 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// The channel that shows that the node has its connection.
+/// Returns the channel by which other nodes see that this node is connected.
 fn own_channel(store: &RedisStore) -> String {
     let nodes = &store.node;
     String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
 }
 
-/// Waits until each has seen the other with its connection.
+/// Waits until each node has seen the other node connected.
 fn see_each_other([one, other]: [&Runner; 2]) {
     let sees =
         |by: &Runner, node: &Runner| by.store.node.state().sights.contains_key(&node.store.node.incarnation);
@@ -144,7 +144,7 @@ fn kill_beside(one: Runner, other: &Runner) {
     assert!(takeovers(&other.store) > before);
 }
 
-/// The time of no node is over in this test: a dead node is seen by its connection.
+/// No `ttl` ends in this test, so a dead node is noticed only by its connection.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -156,7 +156,7 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     let (one, other) = (start(), start());
     eventually("the shards are divided", || is_divided(&[&one.store, &other.store]));
     see_each_other([&one, &other]);
-    // All subscriptions end, and are made again. A node that is buried in between comes back.
+    // All subscriptions end, and are made again. A node that is declared dead in between comes back.
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     thread::sleep(Duration::from_secs(2));
     eventually("the shards are divided again", || is_divided(&[&one.store, &other.store]));
@@ -170,8 +170,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// The same in a cluster, whose servers know only their own connections: first, after the slot of the deployment has
-/// moved to another primary, and after a replica has taken over.
+/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test does this after
+/// the slot of the deployment has moved to another primary, and again after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -236,14 +236,15 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(seen.nodes.len(), 2);
     assert_ne!(seen.nodes[0].incarnation, seen.nodes[1].incarnation);
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
-    // As after a failover that lost the takeover by `one`: the other node owns the shard, in the same epoch.
+    // This is the state after a failover that lost the takeover by `one`: the other node owns the shard, in the same
+    // epoch.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
     let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
     for (store, incarnation, number) in [(other, 2, 2_u64), (one, 1, 2)] {
         let owner = String::from_utf8(store.node.id.clone()).unwrap();
         server.command(&["HSET", &meta, "owner", &owner, "epoch", "1"]);
         place(store, 10 + u128::from(number) + u128::from(incarnation), UtcMillis::from_millis(6));
-        // Both take themselves for the owner, as a node that was paused may.
+        // Both nodes regard themselves as the owner, as a node that was paused may.
         store.node.state().shards.want_all();
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
@@ -262,7 +263,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19, without kills: those are in the test of takeovers.
+/// F-19, without killed nodes, which the test of takeovers has.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };

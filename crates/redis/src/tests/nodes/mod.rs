@@ -1,4 +1,4 @@
-//! Nodes: the owners of shards, and the deliveries of timers when a node, a clock or a server fails.
+//! Nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
 
 mod cost;
 mod membership;
@@ -22,9 +22,9 @@ use tourbillon_fault::{Server, eventually};
 
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
-/// A time that is never over in a test.
+/// A time that does not end during a test.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// The time by which a busy machine may be late.
+/// How late a busy machine may be.
 const SLACK: Duration = Duration::from_secs(10);
 
 fn builder(shards: u16) -> RedisBuilder {
@@ -39,14 +39,14 @@ fn nodes(store: &RedisStore) -> Nodes {
     block_on(store.nodes()).unwrap().unwrap()
 }
 
-/// The numbers of shards by owner.
+/// Counts the shards of each owner.
 fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     let mut shares = BTreeMap::new();
     nodes(store).shards.iter().for_each(|shard| *shares.entry(shard.owner).or_default() += 1);
     shares
 }
 
-/// Whether these stores own all shards, and each of them some.
+/// Returns whether these stores own all shards, and each store owns some.
 fn is_divided(stores: &[&RedisStore]) -> bool {
     let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);
@@ -76,10 +76,10 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// A runtime without handlers: it claims when it is woken or a timer is due, and ends all claimed timers.
+/// A runtime without handlers. It claims when it is woken or a timer is due, and ends all claimed timers.
 struct Runner {
     store: Arc<RedisStore>,
-    /// The ids of the delivered timers, with their lateness.
+    /// The ids of the delivered timers, each with its lateness.
     seen: Seen,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -110,7 +110,7 @@ impl Runner {
                         Err(_) => Duration::from_millis(50),
                     };
                     if has_failed {
-                        // Timers that were leased by a lost answer come back at the end of the lease.
+                        // If the answer of a claim was lost, its timers come back when their leases end.
                         drop(block_on(store.reap(1_000)));
                         rest = rest.min(Duration::from_millis(500));
                     }
@@ -135,7 +135,7 @@ impl Runner {
         Self { store, seen, ends, thread: Some(thread) }
     }
 
-    /// Ends the claims without leaving, like a process that is killed.
+    /// Stops claiming without leaving, like a process that is killed.
     fn kill(mut self) -> (Arc<RedisStore>, Seen) {
         self.ends.store(true, Ordering::Relaxed);
         self.store.deployment.alarm.wake();

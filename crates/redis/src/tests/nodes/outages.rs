@@ -21,7 +21,7 @@ use tourbillon_durable::store::{Durability, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Cluster, Fate, Proxy, Server, eventually};
 
-/// A link whose calls and whose hints take different ways.
+/// A link that sends calls and subscribes to messages on different connections.
 struct Ways {
     calls: Arc<Session>,
     hints: Arc<Session>,
@@ -41,8 +41,8 @@ impl Link for Ways {
     }
 }
 
-/// A link that moves the time in each answer by this number of milliseconds: for the store, the server's clock is ahead
-/// or behind.
+/// A link that adds this number of milliseconds to the time in each answer. For the store, the server's clock is then
+/// ahead or behind.
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
@@ -67,7 +67,7 @@ fn the_clocks_of_nodes_decide_nothing() {
     let link = plain::Plain::to(server.port());
     let stores = [30_000, -30_000].map(|skew| {
         let link = Arc::new(Skewed(link.session(), skew));
-        // Without threads, so that only the test looks at shards.
+        // There are no threads, so that only the test looks at shards.
         block_on(builder(4).poll(None).open_on(link)).unwrap()
     });
     let [ahead, behind] = &stores;
@@ -75,15 +75,16 @@ fn the_clocks_of_nodes_decide_nothing() {
     let server_now = open(builder(4), &server).now();
     let _owner = block_on(ahead.claim(by(1, LEASE), 1, ALL)).unwrap();
     assert!(is_divided(&[ahead]));
-    // Due already for the store that is ahead, but not for the server.
+    // This timer is due for the store whose clock is ahead, but not for the server.
     place(ahead, 1, server_now + Duration::from_secs(20));
-    // Due for the server, but not yet for the store that is behind.
+    // This timer is due for the server, but not for the store whose clock is behind.
     place(ahead, 2, UtcMillis::from_millis(server_now.as_millis() - 1_000));
     let leased = block_on(ahead.claim(by(1, LEASE), 2, ALL)).unwrap().leased;
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
-        // For the store that is behind, the last signs are in the future. Still it must not take the owner's shards.
+        // For the store whose clock is behind, the last signs are in the future. It must not take the owner's shards
+        // all the same.
         let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
         assert_eq!(leased, []);
     }
@@ -91,7 +92,7 @@ fn the_clocks_of_nodes_decide_nothing() {
     assert_eq!((takeovers(ahead), takeovers(behind)), (0, 0));
 }
 
-/// T-02: a server that is slow, and one that stands still, while timers are created and delivered.
+/// T-02: the server is slow for a time, and then stands still, while timers are created and delivered.
 #[test]
 fn the_engine_goes_on_after_stalls_without_a_restart() {
     let Some(server) = Server::start(&[]) else { return };
@@ -116,13 +117,13 @@ fn the_engine_goes_on_after_stalls_without_a_restart() {
         });
     };
     all_seen(load(30));
-    // Requests and replies are delayed by half of it each.
+    // Requests and replies are each delayed by half of this time.
     proxy.delay(Duration::from_millis(300));
     let _during = load(30);
     thread::sleep(Duration::from_secs(1));
     proxy.delay(Duration::ZERO);
     all_seen(load(10));
-    // By then the time of the nodes is over, and their calls have failed.
+    // When the server goes on, the `ttl` of the nodes is over, and their calls have failed.
     server.stop();
     thread::sleep(Duration::from_secs(3));
     server.go_on();
@@ -143,12 +144,12 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
         place(&other, id, other.now() + Duration::from_millis(50));
         eventually("a hint brings the timer", || owner.has_seen(id));
     }
-    // Only its message can show the new node: the next sign of life is a quarter of an hour away.
+    // Only a message can announce the new node: the next sign of life is a quarter of an hour away.
     let second = Runner::start(open(settings(), &server));
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
 
-/// T-01: the connection of the hints is cut, or half open. The poll is the guarantee.
+/// T-01: the connection for messages is cut, or half open. The poll still finds every timer.
 #[test]
 fn without_hints_no_timer_is_later_than_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
@@ -184,7 +185,7 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Two stores. The first leases a timer, and is cut off for a time. During the cut, `meanwhile` is called with the
+/// Opens two stores. The first store leases a timer, and is cut off for `time`. During the cut, the function gets the
 /// second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
@@ -232,7 +233,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
 #[test]
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
-        // The other store gets the shards before long, but not the lease.
+        // The other store soon gets the shards, but not the lease.
         assert_eq!(block_on(other.claim(by(2, LEASE), 1, ALL)).unwrap().leased, []);
         assert_eq!(block_on(other.reap(9)).unwrap().returned, []);
     };
@@ -362,8 +363,7 @@ fn a_dead_primary_makes_no_timer_of_other_shards_late() {
         place(&far, *id, start + Duration::from_secs(3));
     }
     cluster.node_timeout(Duration::from_secs(2));
-    // The primary is killed between two claims: timers that were claimed there and have not ended are another test's
-    // subject.
+    // The primary is killed between two claims. Another test covers timers that were claimed there and have not ended.
     thread::sleep((start - far.now()).saturating_sub(Duration::from_secs(1)));
     cluster.nodes[0].kill();
     let all_seen = |ids: &[u128]| ids.iter().all(|id| runner.has_seen(*id));

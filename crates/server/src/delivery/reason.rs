@@ -1,11 +1,11 @@
-//! The reasons for which the service parks timers, as they are stored with them.
+//! The reasons for which the service parks timers, and the texts by which the store keeps them.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The reason for which a timer is parked.
+/// The event or the permit that a parked timer waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
     /// The end of a namespace's pause.
@@ -26,18 +26,18 @@ pub(crate) enum Reason {
     Queue(Box<str>, Box<str>),
 }
 
-/// The greatest length of a host in a reason: the store has a limit for reasons.
+/// The greatest length of a host in a reason, in bytes: the store limits the length of reasons.
 const LONGEST_HOST: usize = 168;
 
-/// A number of the text, which is the same in each start of a version.
+/// Hashes a text. The number is the same in each process of one version of the service.
 fn number_of(text: &str) -> u64 {
-    // The hasher of the standard library without a key.
+    // This is the hasher of the standard library without a random key.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The host as reasons name it: a name that is too long is cut, and has a number instead of its end.
+/// Returns the host as reasons name it. A number replaces the end of a host that is too long.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -48,22 +48,22 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// The reason for a host and port, as the namespace meets it.
+    /// Makes the reason for which a namespace's timers are parked if they call this host and port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// The reason for a path of a host and port, as the namespace meets it.
+    /// Makes the reason for which a namespace's timers are parked if they call this path of a host and port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Whether the reason is about the host and port, or about a path of it.
+    /// Returns whether the reason is about this host and port, or about a path of it.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
-    /// The word of the reason's kind.
+    /// Returns the word for the kind of the reason, by which metrics count parked timers.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Paused(_) => "paused",
@@ -77,7 +77,7 @@ impl Reason {
         }
     }
 
-    /// The reason that is stored as this text, if the service parks timers for it.
+    /// Reads a reason from its stored text. `None` if the service parks no timers under this text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
@@ -89,7 +89,7 @@ impl Reason {
             "rate" => Some(Self::Rate(rest.into())),
             "host" => match pair(rest) {
                 Some((namespace, host)) => Some(Self::Host(namespace, host)),
-                // An earlier version wrote it so, for all namespaces.
+                // An earlier version wrote hosts without a namespace, for all namespaces together.
                 None => Some(Self::Host("".into(), rest.into())),
             },
             "path" => {

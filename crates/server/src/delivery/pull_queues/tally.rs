@@ -1,8 +1,8 @@
-//! Numbers by namespace.
+//! Counts things for each namespace.
 
 use std::collections::HashMap;
 
-/// The number of things that each namespace has. A namespace that has none is forgotten.
+/// Counts receivers or claims for each namespace. A namespace is forgotten when its count is zero.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Wakes the task that makes passes before its next pass is due.
+    /// Wakes the task that reads all reasons from the store, before its next regular pass.
     pass_wanted: Notify,
 }
 
@@ -48,7 +48,7 @@ struct Parked {
     is_busy: bool,
     /// The number of parks since the unpark, or the fetch, began.
     since: u64,
-    /// The number of parks since the pass began.
+    /// The number of parks since the last pass began to read all reasons from the store.
     during_pass: u64,
     /// Whether [`want`](ParkedIndex::want) was called since the unpark, or the fetch, began.
     is_wanted: bool,
@@ -62,7 +62,7 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a timer that is parked for this reason, and makes the unparker check the reason.
+    /// Counts a timer that was parked for this reason, and makes the unparker check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -95,7 +95,7 @@ impl ParkedIndex {
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until a pass is needed before its regular time, or the index is closed.
+    /// Waits until all reasons must be read from the store before the next regular pass, or the index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
@@ -133,12 +133,13 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass: parks from now on count on top of its findings.
+    /// Begins a pass, which reads the counts of all reasons from the store. Parks from now on count on top of them.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Replaces the counts by the findings of a pass that began with [`begin_pass`](Self::begin_pass).
+    /// Ends the pass that began with [`begin_pass`](Self::begin_pass): replaces the counts by those that the store
+    /// gave.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;

@@ -8,21 +8,22 @@ use std::hash::DefaultHasher;
 /// The event or the permit that a parked timer waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The end of a namespace's pause.
+    /// The timer waits for the end of this namespace's pause.
     Paused(Box<str>),
-    /// A permit in a namespace's share of the service's permits.
+    /// The timer waits for a permit in this namespace's share of all permits.
     Share(Box<str>),
-    /// A permit in a namespace's share of the permits for hosts that are slow or not known.
+    /// The timer waits for a permit in this namespace's share of the permits for hosts that are slow or not known.
     Slow(Box<str>),
-    /// A permit among the deliveries of a namespace.
+    /// The timer waits for the end of a delivery of this namespace, which has its own limit of running deliveries.
     Concurrency(Box<str>),
-    /// The moment that the rate of a namespace permits.
+    /// The timer waits for a moment that the rate of this namespace permits.
     Rate(Box<str>),
-    /// A permit of a namespace at a host and port, or the host's recovery.
+    /// The timer waits for a permit of this namespace at this host and port, or for the recovery of the host.
     Host(Box<str>, Box<str>),
-    /// The recovery of a path of a host, which has this number, as a namespace meets it.
+    /// The timer waits for the recovery of a path, as this namespace meets it at this host and port. The number is a
+    /// hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// A receiver that fetches from a queue of a namespace.
+    /// The timer waits for a receiver that fetches from this queue of this namespace.
     Queue(Box<str>, Box<str>),
 }
 

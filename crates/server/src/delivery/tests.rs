@@ -1,4 +1,4 @@
-//! Deliveries as readers of events see them.
+//! Tests how readers of events see deliveries.
 
 use crate::service::{Naming, Service};
 use crate::settings::Settings;

@@ -24,7 +24,7 @@ use tourbillon_durable::store::{StoreError, TimerStore};
 
 /// The time after which the unparker checks all reasons.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes beside other nodes.
+/// The time between two passes beside other nodes. A pass reads all reasons from the store.
 const PASS: Duration = Duration::from_secs(30);
 /// The time from a change of the nodes to the next pass.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held during a pass, so that passes do not overlap.
+    /// Held while all reasons are read from the store, so that two such passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 

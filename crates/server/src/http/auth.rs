@@ -1,4 +1,4 @@
-//! Checks the right of a request.
+//! Finds out from a request's token which right the request has.
 //!
 //! Besides tokens, a request is checked for the ways in which a page in a browser could send it for its user: from
 //! another site, or by a name that the page's own server resolves to this machine.
@@ -29,18 +29,18 @@ pub(super) struct Right {
     hold: Hold<Option<TokenHash>>,
 }
 
-/// Proof that a right was granted: only with it a handler reads the body. Reading uses it up. The bytes of the body
-/// count in the right's `hold`, until the right is dropped.
+/// Proof that a right was granted. A handler needs it to read the body, and reading uses it up. The bytes of the body
+/// count as held in memory until the [`Right`] is dropped.
 #[derive(Debug)]
 pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
 
 impl Granted<'_> {
-    /// Reads the body.
+    /// Reads the JSON body as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(self, body: Body<T>) -> Result<T, Refused> {
         self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
-    /// Reads the body, and returns it with the request's headers.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         self,
         body: Body<T>,

@@ -31,7 +31,7 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the body, and returns it with the request's headers. The bytes of the body count in `hold`.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers. The bytes of the body count in `hold`.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -65,7 +65,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     }
 }
 
-/// Checks the number of `items` that a client wants on a page: 50 by default. Fails unless it is from 1 to 200.
+/// Checks the page size that a client wants: 50 by default. Fails unless it is from 1 to 200. `items` names the items
+/// in the message.
 pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
     const MOST: u32 = 200;
     let limit = limit.unwrap_or(50);

@@ -245,7 +245,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Requires that a new schedule has a callback or a pull. A preview of a schedule takes the same object without them.
+/// Says in the document that a new schedule needs a callback or a pull. A preview takes the same object and needs
+/// neither.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {

@@ -63,12 +63,12 @@ impl<R: Needs> Within<R> {
         self.right.require(R::ROLE, Some(&self.namespace))
     }
 
-    /// Reads the body.
+    /// Reads the JSON body as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
         self.granted()?.read(body).await
     }
 
-    /// Reads the body, and returns it with the request's headers.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         &self,
         body: Body<T>,

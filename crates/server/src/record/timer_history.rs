@@ -18,7 +18,7 @@ const MOST_INTERRUPTIONS: usize = 4;
 /// The greatest number of remembered replays of one timer.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts about a timer that an event carries.
+/// The facts that an event gives about a timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Takes the facts of a newer event over, and keeps the old facts that the event lacks.
+    /// Adds the facts of a newer event, and keeps the old facts that the event lacks.
     fn update(&mut self, newer: Self) {
         self.namespace = newer.namespace;
         self.key = newer.key.or(self.key.take());
@@ -66,7 +66,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the entry of a timer, makes it if needed, and moves it to the end of the order.
+    /// Returns the entry of a timer, and makes it if needed. The entry becomes the last to be forgotten.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -158,7 +158,7 @@ impl TimerHistory {
         }
     }
 
-    /// Records that the process died that delivered a timer.
+    /// Records that the process which delivered a timer has died.
     pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
         self.change(id, true, None, |entry| {
             if entry.interrupted.len() < MOST_INTERRUPTIONS {

@@ -14,7 +14,7 @@ use tourbillon_durable::store::TimerStore;
 /// moment.
 const MOST_BACKUPS: usize = 2;
 
-/// The contents of a backup beside the timers.
+/// The part of a backup that is stored beside the timers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,

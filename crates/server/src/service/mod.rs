@@ -206,13 +206,13 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the count of request bodies in memory, by token. Requests without a token count as those of a single
+    /// Returns the limiter of memory for request bodies, by token. Requests without a token count as those of a single
     /// client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the count of sign-in forms in memory, by the visitors' addresses.
+    /// Returns the limiter of memory for sign-in forms, by the visitors' addresses.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

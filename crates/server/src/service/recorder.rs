@@ -99,7 +99,7 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records the end of a timer that an operation on many timers has cancelled in the timer's history.
+    /// Records in a timer's history that an operation on many timers has cancelled it.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }

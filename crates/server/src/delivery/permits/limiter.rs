@@ -60,8 +60,7 @@ impl Limiter {
         }
     }
 
-    /// Returns the limiter with its host counted as quick if `is_quick`: the host has answered other namespaces
-    /// quickly.
+    /// Marks the host as quick if `is_quick`, which says that the host has answered other namespaces quickly.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);

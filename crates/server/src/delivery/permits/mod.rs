@@ -62,14 +62,14 @@ pub(crate) const MOST_WAITING: usize = 1_024;
 /// The time for which an idle host is remembered as quick, and the number of limiters beyond which no idle host is
 /// remembered.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The number of waiting namespaces that are tried when a permit becomes free.
+/// The number of waiting namespaces to which a free permit is offered.
 const LOOKS: usize = 4;
 
 /// A delivery's request for a permit of the limiter that `reason` names.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The limiter's present limit. For a share it is the limit of all shares of its kind together.
+    /// The limiter's present limit. For a `Share` or `Slow` reason, it is the limit of all namespaces together.
     pub(crate) limit: usize,
 }
 
@@ -160,8 +160,8 @@ impl State {
         }
     }
 
-    /// Puts a limiter into the list of its pool: it has no free permit, and a permit that another namespace gives back
-    /// may help it. Does nothing for a limiter without a pool.
+    /// Puts a limiter that has no free permit into the list of its pool, so that it is offered the permits that other
+    /// namespaces give back. Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Gives permits back after a delivery, first to the deliveries that wait. Returns the limiters of other namespaces
-    /// that were tried for the free permits.
+    /// to which the free permits were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);

@@ -1,4 +1,4 @@
-//! Pools of permits that namespaces share, and the number of permits that each namespace may take.
+//! Keeps pools of permits that namespaces share, and limits the permits that each namespace takes.
 
 use crate::delivery::reason::Reason;
 use crate::share::free_for;
@@ -31,7 +31,7 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits. For a host, it is the greatest number of one namespace.
+    /// The greatest number of permits in the pool. In the pool of a host, the greatest number of one namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly, whichever namespace the delivery came from.

@@ -25,7 +25,7 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// Names the count that includes a timer, so that no second timer is unparked for the same receiver.
+/// Says which count includes a timer. The counts keep a second timer from being unparked for the same receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// The timer is counted as on its way to the queue.

@@ -126,7 +126,7 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Lets no more claims come, and takes those that came at the last moment.
+    /// Closes the channel of claims, and takes the claims that came at the last moment.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {

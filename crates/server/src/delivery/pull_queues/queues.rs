@@ -11,8 +11,8 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Limits the timers that a fetch takes beyond the requests of receivers: to this multiple of the largest request, and
-/// to this number.
+/// How many more timers a fetch takes than receivers ask for: at most this multiple of the largest request, and at most
+/// this number.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces: the receivers that wait at them, and the claims that are open.
@@ -79,8 +79,8 @@ impl PullQueues {
 
     // --- Beside other nodes ---
 
-    /// Notes that a fetch for `wanted` timers begins. The fetched timers may arrive before the store's answer. Returns
-    /// the greatest number of timers that the fetch may take.
+    /// Begins a fetch for `wanted` timers, which may arrive before the store's answer. Returns the greatest number of
+    /// timers that the fetch may take.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
@@ -95,7 +95,7 @@ impl PullQueues {
         most
     }
 
-    /// Notes that a fetch of at most `most` timers has ended and has taken `taken` timers.
+    /// Ends a fetch of at most `most` timers, which has taken `taken` timers.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }

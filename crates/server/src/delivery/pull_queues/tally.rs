@@ -1,8 +1,8 @@
-//! Counts things for each namespace.
+//! Counts the receivers or the claims of each namespace.
 
 use std::collections::HashMap;
 
-/// Counts receivers or claims for each namespace. A namespace is forgotten when its count is zero.
+/// A count for each namespace. A namespace is forgotten when its count is zero.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

@@ -1,4 +1,4 @@
-//! Receivers, timers and claims at the queues.
+//! Tests receivers, timers and claims at the queues.
 
 use super::arrival::{BUFFERED, Found};
 use super::*;

@@ -51,7 +51,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Cancels a timer, or drops a dead one.
+    /// Cancels a timer. A dead timer is dropped.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
         let answer = self.cancel_one(namespace, named).await;
@@ -109,7 +109,7 @@ impl Changes {
         Ok(answer)
     }
 
-    /// Makes a change of a timer.
+    /// Fires, pauses, resumes or replays a timer.
     pub(crate) async fn change(
         &self,
         namespace: &str,

@@ -18,7 +18,7 @@ use tourbillon_durable::{Due, Timers, UtcMillis};
 
 /// The time for which a count of timers is used again, if the count is far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// The distance from a limit at which a count is far from it. Fewer timers are created while the count is used again.
+/// The distance below each limit that a count needs to be used again. Fewer timers are created while it is used.
 const FAR: u64 = 20_000;
 /// The pause in milliseconds after which a refused creation may be tried again.
 const AGAIN_MS: u64 = 1_000;

@@ -211,7 +211,7 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Returns whether this node still runs an operation.
+    /// Returns whether this node still runs an operation. Another node may have taken it over.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }

@@ -1,4 +1,4 @@
-//! Runs one operation: walks through its lists of timers.
+//! Runs one operation: walks through its lists of timers and changes them page by page.
 
 use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};

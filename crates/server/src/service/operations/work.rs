@@ -105,9 +105,9 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index of the present list in [`Work::lists`].
+    /// The index of the list of timers that is walked now, in [`Work::lists`].
     pub(super) list: usize,
-    /// The place in the present list.
+    /// The place that the walk has reached in that list. `None` at the list's start.
     pub(super) cursor: Option<Cursor>,
     /// The person or program that asked for the operation.
     #[serde(default)]

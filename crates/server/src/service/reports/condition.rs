@@ -33,7 +33,7 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of running handlers. With this number the loop claims no timers.
+    /// The greatest number of running handlers. With this number, the loop that delivers timers claims no more.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -45,7 +45,7 @@ impl Condition {
         self.begun.elapsed()
     }
 
-    /// Checks that the loop polls: see [`Service::alive`](crate::Service::alive).
+    /// Checks that the loop that delivers timers polls the store: see [`Service::alive`](crate::Service::alive).
     pub(crate) fn alive(&self) -> Result<(), Box<str>> {
         let (health, stats) = (self.timers.health(), self.timers.stats());
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
@@ -62,8 +62,8 @@ impl Condition {
         }
     }
 
-    /// Returns for how long the loop has not polled although timers were due, or for how long the store fails.
-    /// `overdue` is the time since the oldest pending timer was due.
+    /// Returns for how long the loop that delivers timers has not polled although timers were due, or for how long the
+    /// store fails. `overdue` is the time since the oldest pending timer was due.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {

@@ -22,7 +22,7 @@ pub(crate) struct Deaths {
     pub(crate) last: UtcMillis,
 }
 
-/// The groups of the timers that died last.
+/// The dead timers in groups. If there are many, only those count that died last.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
     /// The groups with their namespaces and counts, the largest group first.

@@ -7,7 +7,7 @@ use tourbillon_durable::Health;
 /// The time after which a loop that does not poll counts as dead.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// The number of times that the loop has claimed timers, and the moment at which that number was last seen to grow.
+/// Remembers how often the loop has claimed timers, and when that number was last seen to grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,

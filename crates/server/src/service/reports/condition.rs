@@ -118,8 +118,7 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns why the store refuses changes, whoever asks for them. A refusal lasts until a change of its kind
-    /// succeeds.
+    /// Returns why the store refuses changes of all callers. A refusal lasts until a change of its kind succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }

@@ -290,7 +290,7 @@ mod tests {
         history.write().unwrap();
         let (history, _) = History::open(&path);
         assert_eq!(numbers(&history, 360, 1_000_000), [&before[..], &[(359, 9)]].concat());
-        // 72 hours later they are gone, and their places are others'.
+        // The samples are gone 72 hours later, and other samples have their places.
         assert_eq!(numbers(&history, SAMPLES as u64 + 7, 1_000_000), [(359, 9)]);
         history.note(at(SAMPLES as u64 + 360), sample(1, 0));
         assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);

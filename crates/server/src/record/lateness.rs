@@ -94,7 +94,7 @@ mod tests {
         // The slice began at a multiple of five minutes, and lasts for an hour after its end.
         assert_eq!(seconds.show(at(3_600_000))[0].count, 100);
         assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
-        // A clock that was set back shows what there is.
+        // After the clock was set back, all kept slices are shown.
         seconds.note(at(3_900_500), at(3_900_700));
         assert_eq!(seconds.show(at(0))[0].count, 1);
     }

@@ -26,7 +26,7 @@ impl Percentiles {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        // Fails only for times that do not fit, and the bounds are the same.
+        // This fails only for times beyond the bounds, and both histograms have the same bounds.
         let _infallible = self.times.add(&other.times);
         self.max = self.max.max(other.max);
     }

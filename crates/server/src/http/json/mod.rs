@@ -101,7 +101,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        // The inner deserializer recognises the type that keeps the text as it is by the name.
+        // The name lets the inner deserializer recognise the type that keeps its text as written.
         let expected = Expected::Anything;
         catch(|fault| self.0.deserialize_newtype_struct(name, Reader { visitor, expected, fault }))
     }

@@ -149,7 +149,7 @@ impl Changes {
                 };
                 let id = match id {
                     Some(id) => id,
-                    // When the batch was prepared, nobody had the key; another caller has made the timer since.
+                    // When the batch was prepared, no timer had the key. Another caller has made the timer since.
                     None => self.stored.find(namespace, named).await?.ok_or_else(not_found)?.id,
                 };
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)

@@ -1,4 +1,4 @@
-//! The admission of a delivery: the pause of its namespace, permits, and the rate.
+//! Decides whether a delivery may begin: by its namespace's pause, by permits, and by its namespace's rate.
 
 use super::parked_index::ParkedIndex;
 use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
@@ -10,22 +10,22 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of timers that are unparked at once if nothing limits them.
+/// The number of timers that one unpark puts back if no limit holds them back.
 const BATCH: usize = 500;
-/// The time in which an unparked timer should have arrived.
+/// The time within which an unparked timer should have arrived at its handler.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The time between two looks at a rate while some of its unparked timers have not arrived.
+/// The time after which the unparker checks a rate again while timers that it unparked for the rate have not arrived.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The greatest numbers of callbacks at a time.
+/// The greatest numbers of callbacks that run at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryLimits {
-    /// Of the whole service.
+    /// The limit for the whole service.
     pub(crate) all: usize,
-    /// Of a namespace to one host.
+    /// The limit for one namespace at one host.
     pub(crate) at_host: usize,
-    /// Of a namespace to a host that answers promptly.
+    /// The limit for one namespace at a host that answers promptly.
     pub(crate) at_prompt_host: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// A rate, and the timers that were unparked for it and have not arrived.
+/// The rate of a namespace, and the number of timers that were unparked for it and have not arrived.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -56,19 +56,20 @@ impl Admission {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The namespace, unless its deliveries are held back. So are those of a namespace that is not known.
+    /// Returns the namespace if it may have deliveries. Fails with [`Reason::Paused`] if the namespace is paused or not
+    /// known.
     pub(crate) fn namespace(&self, name: &str) -> Result<Arc<Namespace>, Reason> {
         let namespace = self.namespaces.get(name).filter(|namespace| !namespace.limits.paused);
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Admits a delivery. `to` has the host and the path of a callback, and nothing for a pull. Fails with the reason
-    /// for which the timer must be parked.
+    /// Takes the permits and the slot that a delivery to the namespace `name` needs. `to` has the reasons for the host
+    /// and the path of a callback, and is empty for a pull. Fails with the reason for which the timer must be parked.
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
-        // A pull calls no host. Its bounds are the receivers, and the limit of open claims.
+        // A pull calls no host. The receivers and the limit of open claims bound it.
         if !to.is_empty() {
             to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
             request(Reason::Slow(name.into()), slow_permits(self.limits.all));
@@ -103,17 +104,17 @@ impl Admission {
         paced.rate.take(now)
     }
 
-    /// Shuts the limiter of a host, or of a path, for a while.
+    /// Admits no deliveries to a host, or to a path of a host, for the time `rest`.
     pub(crate) fn shut(&self, host: &Reason, rest: Duration) {
         self.permits.shut(host, rest);
     }
 
-    /// Opens the limiters of a host that are shut.
+    /// Admits deliveries to a host again, before the time of [`shut`](Self::shut) is over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// How many of the timers that are parked for a reason can go on now.
+    /// Returns how many of the timers that are parked for a reason can go on now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -124,7 +125,7 @@ impl Admission {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
-            // An earlier version has parked it. No delivery asks for this permit any more.
+            // An earlier version has parked these timers. No delivery asks for this permit any more.
             Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
@@ -143,8 +144,8 @@ impl Admission {
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
         if self.namespaces.is_shared() && !rates.contains_key(name) {
-            // A timer that is put back may arrive at another node and be parked there again: not more often than the
-            // rate permits.
+            // A timer that is put back may arrive at another node and be parked there again. The new rate keeps this
+            // node from putting timers back more often than the rate permits.
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
@@ -161,7 +162,7 @@ impl Admission {
         }
     }
 
-    /// Notes that this number of timers is about to be unparked for a reason.
+    /// Counts timers that are about to be unparked for a reason, so that the same room is not given twice.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -180,7 +181,7 @@ impl Admission {
         }
     }
 
-    /// Notes that this number of expected timers was not unparked.
+    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -192,7 +193,7 @@ impl Admission {
         }
     }
 
-    /// Forgets hosts at which nothing happens, and rates of namespaces that are gone.
+    /// Forgets idle hosts, and the rates of namespaces that are gone.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

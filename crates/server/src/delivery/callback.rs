@@ -1,4 +1,4 @@
-//! The handler of timers that send HTTP requests.
+//! Handles due timers that send HTTP requests.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -17,10 +17,10 @@ use tourbillon_callback::{
 };
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The number of bytes of an answer that are kept with an attempt.
+/// The number of bytes of an answer that the timer's history keeps.
 const HEAD: usize = 256;
 
-/// The length of the separators of a header: between its name and its value, and behind the value.
+/// The bytes that a header adds to its name and its value: `: ` between them, and the end of the line.
 const BETWEEN: usize = 4;
 
 /// Sends callbacks.
@@ -37,7 +37,8 @@ pub(crate) struct CallbackHandler {
 }
 
 impl CallbackHandler {
-    /// Makes one attempt.
+    /// Makes one attempt to send a timer's callback. Returns the verdict, by which the runtime ends, repeats or parks
+    /// the timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {
@@ -82,7 +83,7 @@ impl CallbackHandler {
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                // Without the beginning of the answer: errors are shown to people that may not see answers.
+                // The error leaves out the beginning of the answer: people that may not see answers see errors.
                 self.retry_pause.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,
@@ -102,7 +103,8 @@ impl CallbackHandler {
         }
     }
 
-    /// Notes the outcome of a callback, for people that look at the service.
+    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. A callback that was not
+    /// sent leaves no trace.
     fn note(
         &self,
         delivery: &Delivery,
@@ -154,16 +156,16 @@ impl CallbackHandler {
     }
 }
 
-/// A callback that is due.
+/// A callback that was read from a due timer.
 struct DueCallback {
     callback: Callback,
     method: Box<str>,
     url: Box<str>,
-    /// The time for one attempt.
+    /// The longest time that one attempt may take.
     timeout: Duration,
 }
 
-/// The word of an outcome's class.
+/// Returns the word by which metrics and traces count an outcome.
 fn class(outcome: &Outcome) -> &'static str {
     let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
         2 => "2xx",
@@ -182,7 +184,8 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Whether the host works, by its answer if there was one. `None` if the host was not dialled.
+/// Returns whether the host works, for the limiter of the host. `Some(None)` if the host gave no answer, and `None` if
+/// the host was not called.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,
@@ -192,14 +195,14 @@ fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     }
 }
 
-/// The beginning of an answer, as one line of text.
+/// Returns the first bytes of an answer as one line of text.
 fn beginning(answer: &Answer) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
     let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     head.trim_end().to_owned()
 }
 
-/// The secrets that sign at this moment.
+/// Returns the secrets of a namespace that sign callbacks at this moment.
 fn secrets(namespace: &Namespace) -> Vec<Secret> {
     namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
 }

@@ -1,21 +1,21 @@
-//! The line of the log about a timer that has died.
+//! Writes a line to the log when a timer has died.
 
 use crate::text::cut;
 use tourbillon_durable::timer::TimerId;
 use tracing::warn;
 
-/// The greatest length of an error in a line, in bytes.
+/// The greatest length of an error in a line of the log, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A timer whose deliveries were given up.
+/// A timer that is dead: it is not delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Died<'a> {
     pub(super) namespace: &'a str,
     pub(super) id: TimerId,
     pub(super) key: Option<&'a str>,
-    /// The number of the attempt that was the last.
+    /// The number of the last attempt.
     pub(super) attempt: Option<u32>,
-    /// The reason: an error without parts of the answer.
+    /// The error of the last attempt, without parts of the receiver's answer.
     pub(super) error: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! Deliveries: from the due moment of a timer to the end of its delivery.
+//! Delivers timers: from a timer's due moment to the end of its delivery.
 //!
 //! ```text
 //!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
@@ -57,7 +57,7 @@ use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
 use unparker::Unparker;
 
-/// The deliveries of a service.
+/// Connects the parts that deliver the timers of a service.
 pub(crate) struct Deliveries {
     callbacks: Arc<CallbackHandler>,
     pulls: Arc<PullHandler>,
@@ -71,7 +71,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service that deliveries use.
+/// The parts of the service that [`Deliveries::new`] needs.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -142,12 +142,12 @@ impl Deliveries {
         }
     }
 
-    /// Adds the handlers of all kinds, and the observer.
+    /// Adds the handlers of callbacks and of pulls to the runtime's builder, and the observer of its events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
         builder
-            // A receiver is answered once the store has the end of its claim.
+            // A receiver gets its answer once the store has the end of its claim.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);
@@ -160,7 +160,7 @@ impl Deliveries {
             .observe(move |event| observer.observe(event))
     }
 
-    /// Begins to put parked timers back. Must be called on a tokio runtime.
+    /// Starts the tasks that put parked timers back. Must be called on a tokio runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
@@ -181,23 +181,24 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Looks at all parked timers again, after a change of a namespace.
+    /// Makes the unparker check all reasons again. Called after a change of a namespace, which may let parked timers go
+    /// on.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Lets a host have deliveries again and puts the timers back that are parked for it: a few first, and more once
+    /// Allows deliveries to a host again and puts the timers back that are parked for it: a few first, and more once
     /// the host answers.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
 
-    /// The number of parked timers by the reason, as far as is known.
+    /// Returns the number of parked timers for each reason, as far as this process knows.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
         self.parked.counts()
     }
 
-    /// The queues from which receivers fetch timers.
+    /// Returns the queues from which receivers fetch timers.
     pub(crate) fn queues(&self) -> &PullQueues {
         &self.queues
     }
@@ -230,7 +231,7 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, which may be open on another node. Returns the moment at which its time is over.
+    /// Prolongs a claim, which may be open on another node. Returns the moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -240,7 +241,7 @@ impl Deliveries {
         }
     }
 
-    /// Sends receivers away, gives their timers back, and unparks no more timers.
+    /// Stops deliveries: sends receivers away, parks the timers of open claims, and unparks no more timers.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

@@ -1,4 +1,4 @@
-//! The observer of deliveries: their events for readers, and the parks for the index of parked timers.
+//! Watches the runtime's events about deliveries: shows them to readers of events, and adds parked timers to the index.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -27,7 +27,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows that a delivery has begun, after its admission.
+    /// Shows readers of events that a delivery has begun. Called after its admission.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,20 +39,21 @@ impl Observer {
         });
     }
 
-    /// Notes the answer to a callback, or that there was none.
+    /// Adds the answer to a callback, or its absence, to the record of the running delivery.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
-    /// Answers a receiver once the store has the end that its handler is about to give.
+    /// Makes the receiver of a claim wait for the store: [`observe`](Self::observe) answers `ticket` once the store has
+    /// the end `verdict`. Called before the handler returns that end.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
 
-    /// Takes an event of the runtime. Does not block.
+    /// Handles an event of the runtime. Does not block.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
-            // A decision of a schedule, which has its own events.
+            // A schedule has decided on its next timer. Schedules have events of their own.
             if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
                 self.counters.decisions.add(1);
             }
@@ -97,7 +98,7 @@ impl Observer {
     }
 }
 
-/// Whether the event is about the timer by which a schedule decides, and about no delivery.
+/// Returns whether the event is about the internal timer of a schedule. Such a timer delivers nothing to a receiver.
 fn is_of_schedule(event: &Event) -> bool {
     match event {
         Event::Began { attempt, .. }
@@ -108,7 +109,7 @@ fn is_of_schedule(event: &Event) -> bool {
     }
 }
 
-/// The event that readers see of an end.
+/// Returns the event that readers see when a delivery has ended, with its detail. `None` for ends that are not shown.
 fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),

@@ -1,19 +1,19 @@
-//! The index of parked timers: how many timers are parked for which reason, as far as is known, and which reasons the
-//! unparker must look at.
+//! The index of parked timers: how many timers are parked for each reason, as far as this process knows, and which
+//! reasons the unparker must check.
 //!
 //! # No timer is forgotten
 //! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
-//! that is stored is added here ([`ParkedIndex::add`]), which makes the unparker look at the reason again, after the
-//! park. Each event that makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later
-//! of the two calls finds both the timer and the room. The count may be too high, after a cancel for example. It never
-//! stays too low: it becomes zero only after an unpark or a pass has found nothing, and parks that were added during
-//! that search count on top.
+//! that is stored is added here ([`ParkedIndex::add`]), and the unparker then checks the reason again. Each event that
+//! makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later of the two calls finds
+//! both the timer and the room. The count may be too high, after a cancel for example. It never stays too low: it
+//! becomes zero only after an unpark or a pass has found nothing. Parks that were added during that search count on
+//! top.
 //!
 //! # Passes
-//! A *pass* asks the store for all reasons with their numbers, at the start and beside other nodes again and again: the
-//! timers that a dead node has parked are known to the store only, and shards change their owners. A pass reads no
-//! timer, so its cost follows from the number of reasons. A timer that is parked during the pass may be counted twice
-//! until the next pass. A reason with an unpark under way keeps its number.
+//! A *pass* asks the store for all reasons with their numbers. The first pass runs at the start. Beside other nodes
+//! passes are repeated, since only the store knows the timers that a dead node has parked, and shards change their
+//! owners. A pass reads no timer, so its cost follows from the number of reasons. A timer that is parked during the
+//! pass may be counted twice until the next pass. A reason keeps its number if an unpark for it is under way.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -22,21 +22,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// The numbers of parked timers by reason.
+/// Counts the parked timers of each reason and marks the reasons that the unparker must check.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// A pass is wanted soon.
+    /// Wakes the task that reads all reasons from the store, before its next regular pass.
     pass_wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     parked: HashMap<Reason, Parked>,
-    /// The reasons that the unparker must look at.
+    /// The reasons that the unparker must check.
     marked: HashSet<Reason>,
-    /// Queues of which a fetch beside other nodes has found nothing, and when.
+    /// The queues for which a fetch beside other nodes has found nothing, with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
@@ -44,13 +44,13 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// An unpark is under way.
+    /// Whether an unpark or a fetch for this reason is under way.
     is_busy: bool,
-    /// The parks that were noted since the unpark, or the fetch, began.
+    /// The number of parks since the unpark, or the fetch, began.
     since: u64,
-    /// The parks that were noted since the pass began.
+    /// The number of parks since the last pass began to read all reasons from the store.
     during_pass: u64,
-    /// A look was wanted since the unpark, or the fetch, began.
+    /// Whether [`want`](ParkedIndex::want) was called since the unpark, or the fetch, began.
     is_wanted: bool,
 }
 
@@ -62,7 +62,7 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a timer is parked for this reason.
+    /// Counts a timer that was parked for this reason, and makes the unparker check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -74,7 +74,7 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker look at a queue of which timers may be parked at other nodes.
+    /// Makes the unparker fetch from a queue, although timers of the queue may be parked at other nodes only.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -83,29 +83,31 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Notes that a timer was parked for a queue, by any node.
+    /// Notes that some node has parked a timer for a queue, so that the queue no longer counts as empty.
     pub(crate) fn heard(&self, reason: &Reason) {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that parks may have been missed, or that the set of live nodes has changed.
+    /// Notes that reports of parks may have been missed, or that the set of live nodes has changed. No queue counts as
+    /// empty afterwards, and a pass begins soon.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until a pass is wanted before its time.
+    /// Waits until all reasons must be read from the store before the next regular pass, or the index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
 
-    /// Whether a queue may have parked timers, at any node.
+    /// Returns whether a queue may have parked timers at any node.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
 
-    /// Notes that a fetch has taken this number of timers of a queue, and makes the unparker look again if there may be
-    /// others. Returns whether there are none, as far as is known.
+    /// Notes that a fetch has ended: with the number of timers that it took from the queue, or with `None` after an
+    /// error. Makes the unparker check the queue again if more timers may be parked. Returns whether none are, as far
+    /// as is known.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -131,12 +133,13 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass.
+    /// Begins a pass, which reads the counts of all reasons from the store. Parks from now on count on top of them.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Takes the findings of a pass since [`begin_pass`](Self::begin_pass).
+    /// Ends the pass that began with [`begin_pass`](Self::begin_pass): replaces the counts by those that the store
+    /// gave.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -155,7 +158,7 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker look at a reason: there may be room.
+    /// Makes the unparker check a reason for which timers are parked, since there may be room for some.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -165,7 +168,7 @@ impl ParkedIndex {
         }
     }
 
-    /// Makes the unparker look at all reasons.
+    /// Makes the unparker check all reasons for which timers are parked.
     pub(crate) fn look_everywhere(&self) {
         let mut state = self.lock();
         let all: Vec<Reason> = state.parked.keys().cloned().collect();
@@ -174,25 +177,25 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// The number of timers that are parked for this reason, or fewer if some are being unparked.
+    /// Returns the number of timers that are parked for this reason, or fewer while some are being unparked.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
 
-    /// The numbers of parked timers by the reason, as far as is known.
+    /// Returns the number of parked timers for each reason, as far as this process knows.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
         known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
 
-    /// The number of all timers that the service has parked.
+    /// Returns the number of all parked timers that this process knows.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker must look at a reason, or the index is closed.
+    /// Waits until the unparker must check a reason, or the index is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -208,7 +211,7 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// The reasons that the unparker must look at, without those with an unpark under way.
+    /// Takes the reasons that the unparker must check, except those for which an unpark or a fetch is under way.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -216,14 +219,15 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that an unpark begins.
+    /// Notes that an unpark or a fetch for a reason begins.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes that an unpark has put this number of timers back, and makes the unparker look again.
+    /// Notes that an unpark has ended: with the number of timers that it put back, or with `None` after an error. Makes
+    /// the unparker check the reason again unless the unpark failed or nothing is parked any more.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };
@@ -231,7 +235,7 @@ impl ParkedIndex {
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // A zero by subtraction is not believed: the count may be too low by a park whose event was lost.
+            // A count that a subtraction makes zero is not trusted: it may be too low if the event of a park was lost.
             Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
         };
         if parked.count == 0 {

@@ -1,9 +1,8 @@
-//! The ends of claims that receivers have asked for, on their way from the handler to the store.
+//! Keeps the ends of claims that receivers have asked for, until the store has them.
 //!
-//! The runtime reports by an event that the store has an end, that the lease was lost, or that the store did not
-//! answer: one event for each settled delivery, after its settlement. An end is added here before its handler returns.
-//! So a delivery that is not settled by then has its event later, and a delivery that is settled by then has ended in
-//! another way.
+//! The runtime sends one event for each delivery that it settles, after the settlement: the store has the end, the
+//! lease was lost, or the store did not answer. An end is added here before its handler returns. If the delivery is not
+//! settled by then, its event comes later. If it is settled by then, it has ended in another way.
 
 use super::pull_queues::EndTicket;
 use std::collections::HashMap;
@@ -11,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// A timer, and the number of its delivery.
+/// The id of a timer, and the number of its delivery.
 type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]
@@ -26,7 +25,8 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Answers the ticket once the store has this end, with which the handler is about to answer.
+    /// Keeps a ticket and the end that the handler is about to return. The ticket is answered once the runtime reports
+    /// whether the store has this end.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -38,7 +38,7 @@ impl PendingEnds {
         }
     }
 
-    /// Takes an event of the runtime.
+    /// Answers the ticket of the delivery that an event of the runtime settles, if the delivery has a ticket.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

@@ -1,4 +1,4 @@
-//! The handler of timers that receivers fetch.
+//! Handles due timers that receivers fetch.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -24,12 +24,13 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// The claims of all nodes, if there are others.
+    /// The claims of all nodes. `None` if the service has no shared store, and so no other nodes.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
 
 impl PullHandler {
-    /// Hands the timer to a receiver that waits, and waits for the end of its claim.
+    /// Hands the timer to a waiting receiver, and waits until that receiver's claim ends. Parks the timer if no
+    /// receiver waits.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -59,7 +60,7 @@ impl PullHandler {
             let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {
                 Some(open) => break (permit, span, open, claim),
-                // Another timer was quicker, or the receiver has gone.
+                // Another timer was quicker, or the receiver has gone away.
                 None => span.discard(),
             }
         };
@@ -77,8 +78,8 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// A name for a claim, which cannot be guessed. Beside other nodes it says which timer and lease the claim has, so
-    /// that any node can end it. `None` if the system has no random number.
+    /// Returns a random name for a claim, which nobody can guess. Beside other nodes the name also holds the timer and
+    /// its lease, so that any node can end the claim. `None` if the system gives no random number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -88,8 +89,8 @@ impl PullHandler {
     }
 }
 
-/// Waits for the end of a claim. Returns the end, with the ticket of the receiver that waits until the store has it.
-/// `None` if the timer goes back.
+/// Waits until a claim ends. Returns the end, with the ticket of the receiver that waits until the store has it.
+/// Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -124,7 +125,8 @@ async fn await_end(
     }
 }
 
-/// The claim as its receiver gets it. `work` is the stored work, whose head names the request that has made the timer.
+/// Makes the claim that the receiver gets. `work` is the stored work, whose head holds the id of the request that
+/// created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,
@@ -149,7 +151,7 @@ fn claim(
     }
 }
 
-/// The moment after this span.
+/// Returns the moment that lies `span` after the present.
 fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))

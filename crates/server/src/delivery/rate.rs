@@ -1,22 +1,22 @@
-//! The rate of a namespace: slots of equal distance, after the generic cell rate algorithm.
+//! Limits the rate of a namespace's deliveries by slots of equal distance (the generic cell rate algorithm).
 //!
-//! A delivery takes the next slot. A slot that has passed is good for a twentieth of a second, so that deliveries which
-//! are unparked in time, and arrive a little later, use the whole rate. In any span of time there is at most one
-//! delivery more than the rate permits in the span and a twentieth of a second.
+//! A delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So deliveries that
+//! are unparked in time, and arrive a little later, use the whole rate. A span of time has at most one delivery more
+//! than the rate permits in that span and a twentieth of a second.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time for which a slot is good.
+/// The time for which a slot stays valid after its moment.
 const LAG: Duration = Duration::from_millis(50);
-/// The time for which a delivery waits for its slot in memory.
+/// The longest time for which a delivery waits in memory for its slot.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The distance of slots.
+    /// The time between two slots.
     step: Duration,
-    /// The next slot.
+    /// The moment of the next slot that is not taken.
     next: Instant,
 }
 
@@ -33,7 +33,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes a slot and returns the time until it comes, if that is short.
+    /// Takes the next slot and returns the time until it comes. Takes none, and returns `None`, if that time is longer
+    /// than [`LEAD`].
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -43,7 +44,8 @@ impl Rate {
         })
     }
 
-    /// The number of slots that are free now. If there is none, fails with the moment from which a slot is free.
+    /// Returns the number of slots that can be taken now. Fails with the moment from which a slot can be taken if there
+    /// is none now.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

@@ -1,43 +1,44 @@
-//! The reasons for which the service parks timers, as they are stored with them.
+//! The reasons for which the service parks timers, and the texts by which the store keeps them.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The reason for which a timer is parked.
+/// The event or the permit that a parked timer waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The end of a namespace's pause.
+    /// The timer waits for the end of this namespace's pause.
     Paused(Box<str>),
-    /// A permit in a namespace's share of the service's permits.
+    /// The timer waits for a permit in this namespace's share of all permits.
     Share(Box<str>),
-    /// A permit in a namespace's share of the permits for hosts that are slow or not known.
+    /// The timer waits for a permit in this namespace's share of the permits for hosts that are slow or not known.
     Slow(Box<str>),
-    /// A permit among the deliveries of a namespace.
+    /// The timer waits for the end of a delivery of this namespace, which has its own limit of running deliveries.
     Concurrency(Box<str>),
-    /// The moment that the rate of a namespace permits.
+    /// The timer waits for a moment that the rate of this namespace permits.
     Rate(Box<str>),
-    /// A permit of a namespace at a host and port, or the host's recovery.
+    /// The timer waits for a permit of this namespace at this host and port, or for the recovery of the host.
     Host(Box<str>, Box<str>),
-    /// The recovery of a path of a host, which has this number, as a namespace meets it.
+    /// The timer waits for the recovery of a path, as this namespace meets it at this host and port. The number is a
+    /// hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// A receiver that fetches from a queue of a namespace.
+    /// The timer waits for a receiver that fetches from this queue of this namespace.
     Queue(Box<str>, Box<str>),
 }
 
-/// The greatest length of a host in a reason: the store has a limit for reasons.
+/// The greatest length of a host in a reason, in bytes: the store limits the length of reasons.
 const LONGEST_HOST: usize = 168;
 
-/// A number of the text, which is the same in each start of a version.
+/// Hashes a text. The number is the same in each process of one version of the service.
 fn number_of(text: &str) -> u64 {
-    // The hasher of the standard library without a key.
+    // This is the hasher of the standard library without a random key.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The host as reasons name it: a name that is too long is cut, and has a number instead of its end.
+/// Returns the host as reasons name it. A number replaces the end of a host that is too long.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -48,22 +49,22 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// The reason for a host and port, as the namespace meets it.
+    /// Makes the reason for which a namespace's timers are parked if they call this host and port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// The reason for a path of a host and port, as the namespace meets it.
+    /// Makes the reason for which a namespace's timers are parked if they call this path of a host and port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Whether the reason is about the host and port, or about a path of it.
+    /// Returns whether the reason is about this host and port, or about a path of it.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
-    /// The word of the reason's kind.
+    /// Returns the word for the kind of the reason, by which metrics count parked timers.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Paused(_) => "paused",
@@ -77,7 +78,7 @@ impl Reason {
         }
     }
 
-    /// The reason that is stored as this text, if the service parks timers for it.
+    /// Reads a reason from its stored text. `None` if the service parks no timers under this text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
@@ -89,7 +90,7 @@ impl Reason {
             "rate" => Some(Self::Rate(rest.into())),
             "host" => match pair(rest) {
                 Some((namespace, host)) => Some(Self::Host(namespace, host)),
-                // An earlier version wrote it so, for all namespaces.
+                // An earlier version wrote hosts without a namespace, for all namespaces together.
                 None => Some(Self::Host("".into(), rest.into())),
             },
             "path" => {

@@ -1,9 +1,8 @@
-//! The reconciler: reads timers again whose outcome the service does not know.
+//! The reconciler reads timers from the store again if the service does not know how their deliveries ended.
 //!
 //! If the store gives no answer to the end of a delivery, the runtime counts the lease as lost, although the end may be
-//! stored. The timer may then be parked without an entry in the index of parked timers, or dead. So each such timer is
-//! read from the store. A timer that has died with the lease of a dead process is read, too, since its event has only
-//! the id.
+//! stored. The timer may then be dead, or parked without an entry in the index of parked timers. So each such timer is
+//! read from the store. A timer that has died because its process died is read, too, since its event has only the id.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -19,9 +18,9 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read one by one. Beyond it, all parked timers are read.
+/// The greatest number of timers that wait to be read singly. If more wait, all parked timers are read instead.
 const MOST: usize = 10_000;
-/// The pause after an error of the store.
+/// The pause after an error of the store, before the next read.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -36,7 +35,7 @@ struct Unknown {
     are_too_many: bool,
 }
 
-/// The next read.
+/// The next thing to read from the store.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     One(TimerId),
@@ -48,7 +47,7 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests that a timer is read again. Does not block.
+    /// Requests that a timer is read from the store again. Does not block.
     pub(crate) fn add(&self, id: TimerId) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {
@@ -60,7 +59,7 @@ impl Reconciler {
         self.changed.notify_one();
     }
 
-    /// Lets the reader see that the index of parked timers is closed.
+    /// Wakes [`run`](Self::run), so that it sees that the index of parked timers is closed and ends.
     pub(crate) fn close(&self) {
         self.changed.notify_one();
     }
@@ -71,7 +70,7 @@ impl Reconciler {
         one.or_else(|| core::mem::take(&mut unknown.are_too_many).then_some(Read::AllParked))
     }
 
-    /// Reads timers until the index of parked timers is closed.
+    /// Reads the requested timers until the index of parked timers is closed.
     pub(crate) async fn run(
         self: Arc<Self>,
         store: Arc<dyn TimerStore>,

@@ -1,8 +1,8 @@
-//! Claims whose receiver speaks to another node than the node that has handed the timer over.
+//! Ends and prolongs claims if the receiver calls another node than the node that has handed the timer over.
 //!
-//! The name of such a claim has the timer's id and the token of its lease, so each node can end the delivery in the
-//! store. The node with the lease notices the end at the lease's next renewal. A renewal of the claim is kept in a
-//! shared document of the deployment, which the node with the lease reads before it gives the claim up.
+//! The name of such a claim holds the timer's id and the token of its lease, so each node can end the delivery in the
+//! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is kept in a
+//! shared document of the deployment. The node with the lease reads that document before it gives the claim up.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -18,14 +18,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The shared document with the renewals: names of claims, and the moments at which their time is over.
+/// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
 const RENEWALS: &str = "renewals";
-/// Attempts to change the document while other nodes change it.
+/// The number of attempts to change the document while other nodes change it.
 const TURNS: usize = 64;
-/// The bytes of an error that are stored.
+/// The greatest length of a stored error, in bytes.
 const LONGEST_ERROR: usize = 500;
 
-/// The claims of all nodes.
+/// Gives access to the claims of all nodes.
 #[derive(Clone)]
 pub(crate) struct RemoteClaims {
     store: Arc<RedisStore>,
@@ -38,15 +38,16 @@ impl fmt::Debug for RemoteClaims {
     }
 }
 
-/// The parts of a claim's name.
+/// The parts of a claim's name that a node needs to end the claim.
 struct ClaimName {
     id: TimerId,
     token: Token,
-    /// The moment of the handing over.
+    /// The moment at which the receiver got the timer.
     begun: UtcMillis,
 }
 
-/// The lengths of the parts of a name, in digits: a random number, the id, the claimant, its claim, the moment.
+/// The lengths of the parts of a name, in hexadecimal digits: a random number, the timer's id, the two numbers of the
+/// lease's token, and the moment of the hand-over.
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
@@ -71,7 +72,7 @@ impl ClaimName {
     }
 }
 
-/// An error's first bytes.
+/// Cuts an error to the length that is stored.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
@@ -95,14 +96,15 @@ impl RemoteClaims {
         Self { store, retry_pause }
     }
 
-    /// The name of a claim. A timer that is delivered at most once has no lease that another node could end.
+    /// Makes the name of a claim from the timer's id and its lease. `None` if the timer is delivered at most once: such
+    /// a timer has no lease that another node could end.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
         let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
         Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
     }
 
-    /// The timer of a claim that is open on any node.
+    /// Reads the timer of a claim, which may be open on any node. Fails if the claim is not open.
     async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
@@ -115,7 +117,7 @@ impl RemoteClaims {
         Ok((name, timer))
     }
 
-    /// Ends the delivery of a claim in the store. Returns the timer.
+    /// Ends the delivery of a claim in the store. Returns the timer as it was before the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -132,7 +134,7 @@ impl RemoteClaims {
         }
     }
 
-    /// Prolongs a claim. Returns the moment at which its time is over.
+    /// Prolongs a claim. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (name, timer) = self.open(namespace, claim).await?;
         let pull: StoredPull =
@@ -143,7 +145,7 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Notes a renewal, and forgets those that are over.
+    /// Adds a renewal to the shared document, and removes the renewals that have expired.
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
@@ -168,8 +170,8 @@ impl RemoteClaims {
         }
     }
 
-    /// The time that a claim of this node has got by renewals at others. None if the store does not answer: the claim
-    /// is given up then, and the timer delivered again.
+    /// Returns the time that a claim of this node has left by renewals at other nodes. `None` if the store does not
+    /// answer: the claim is given up then, and the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

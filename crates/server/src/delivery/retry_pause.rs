@@ -1,19 +1,19 @@
-//! The pause before a timer is delivered again.
+//! Lengthens the pause before a failed timer is delivered again.
 
 use core::time::Duration;
 use tourbillon_durable::Verdict;
 
-/// The least pause of a timer after a failure.
+/// The rule for the least pause of a timer after a failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPause {
-    /// The least pause, which neither the policy nor the receiver can shorten. Without it, a single timer may call its
-    /// receiver without end and without a rest.
+    /// The least pause, which neither the policy nor the receiver can shorten. Without it, a single timer could call
+    /// its receiver again and again without a rest.
     pub(crate) least: Duration,
 }
 
 impl RetryPause {
-    /// Lengthens a pause that is shorter than the policy's, or shorter than the least pause. Without this, a receiver
-    /// that asks for no pause would use up all attempts of a timer at once.
+    /// Lengthens a pause that is shorter than the policy's pause, or shorter than the least pause. Without this, a
+    /// receiver that asks for no pause would use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

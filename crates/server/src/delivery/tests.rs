@@ -1,4 +1,4 @@
-//! Deliveries as readers of events see them.
+//! Tests how readers of events see deliveries.
 
 use crate::service::{Naming, Service};
 use crate::settings::Settings;
@@ -71,7 +71,7 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
-/// The event of a lease that has ended has the timer's id alone.
+/// Checks the event of an expired lease, which has only the timer's id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let folder = tempfile::tempdir().unwrap();

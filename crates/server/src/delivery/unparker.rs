@@ -1,15 +1,14 @@
-//! The unparker: puts parked timers back once their reason no longer holds.
+//! The unparker puts parked timers back once their reason no longer holds.
 //!
-//! It sleeps until the index of parked timers has a reason to look at, asks the admission or the pull queues how many
-//! timers of the reason can go on, and unparks as many, in batches and with one unpark for a reason at a time. Every
-//! ten seconds it looks at all reasons, so that no timer depends on a wake-up.
+//! It sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues how many
+//! timers of the reason can go on, and unparks that number in batches, with one unpark for a reason at a time. Every
+//! ten seconds it checks all reasons, so that no timer depends on a wake-up.
 //!
 //! At its start it asks the store for the reasons of parked timers, since a reason may have ended while no process ran.
 //! Beside other nodes it repeats this: a dead node has parked timers of which only the store knows.
 //!
-//! Beside other nodes it puts back only timers of the shards of this node: these come here, where the room is.
-//! Otherwise another node might park a timer again for the same reason, and this node would put it back again, without
-//! end.
+//! Beside other nodes it puts back only timers of this node's shards: these arrive here, where the room is. Otherwise
+//! another node might park a timer again for the same reason, and this node would put it back again, without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -23,20 +22,22 @@ use std::time::Instant;
 use tourbillon_durable::Timers;
 use tourbillon_durable::store::{StoreError, TimerStore};
 
-/// The time after which all reasons are looked at.
+/// The time after which the unparker checks all reasons.
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes beside other nodes, and from a change of the nodes to the next pass.
+/// The time between two passes beside other nodes. A pass reads all reasons from the store.
 const PASS: Duration = Duration::from_secs(30);
+/// The time from a change of the nodes to the next pass.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of timers that an unpark puts back.
 const BATCH: usize = 500;
-/// The number of reasons that are asked for at once at the start.
+/// The number of reasons in a page of the store's answer, in the first pass.
 const PAGE: u32 = 1_000;
-/// The same later on, and the pause between two pages: with two commands of the server for a reason, some hundred a
-/// second.
+/// The number of reasons in a page in later passes. A reason costs two commands of the Redis server, so a pass with its
+/// pauses sends about a hundred a second.
 const SMALL_PAGE: u32 = 50;
+/// The pause between two pages in later passes.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held during a pass, so that passes do not overlap.
+    /// Held while all reasons are read from the store, so that two such passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -53,7 +54,7 @@ impl Unparker {
         Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
     }
 
-    /// Works until the index of parked timers is closed.
+    /// Puts parked timers back until the index of parked timers is closed.
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
         drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
@@ -66,7 +67,7 @@ impl Unparker {
                 self.admission.sweep();
                 self.parked.look_everywhere();
                 if has_others {
-                    // A message about a park may be lost.
+                    // The message of another node about a parked timer may have been lost.
                     self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
                 }
             }
@@ -117,7 +118,7 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue, which may be parked at any node.
+    /// Fetches timers of a queue, which may be parked at any node, and tells the queue's receivers if none were found.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
@@ -132,7 +133,7 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of parked timers, and beside other nodes again and again.
+    /// Asks the store for the reasons of parked timers at the start, and beside other nodes again and again.
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
         while has_others && !self.parked.is_closed() {
@@ -146,14 +147,15 @@ impl Unparker {
         }
     }
 
-    /// Reads the reasons of parked timers.
+    /// Asks the store for the reasons of parked timers, until the store answers.
     pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
         while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Asks the store for all reasons, in pages with pauses between them.
+    /// Asks the store once for all reasons of parked timers, in pages of `limit` reasons with the pause `rest` between
+    /// them.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
@@ -176,18 +178,19 @@ impl Unparker {
     }
 }
 
-/// The present moment by the clock of the runtime, by which the unparker sleeps: a paused clock of tests does not go on
-/// by itself.
+/// Returns the present moment by the clock of the tokio runtime, by which the unparker sleeps. In tests that clock may
+/// be paused.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Puts at most this number of timers back. A crash loses nothing: the next start finds all parked timers again.
+/// Puts at most `timers` parked timers back. Returns their number. A crash loses nothing: the next start finds all
+/// parked timers again.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
-/// The moments at which the unparker looks at reasons again, one for each reason.
+/// The moments at which the unparker checks reasons again, one for each reason.
 #[derive(Debug, Default)]
 struct Alarms {
     by_moment: BTreeSet<(Instant, Reason)>,
@@ -206,7 +209,7 @@ impl Alarms {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// The reasons whose moment has come.
+    /// Takes the reasons for which the moment has come.
     fn take(&mut self, now: Instant) -> Vec<Reason> {
         let mut taken = Vec::new();
         while let Some((moment, _)) = self.by_moment.first()

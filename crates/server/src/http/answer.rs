@@ -1,4 +1,4 @@
-//! Answers that are problems.
+//! Turns problems into answers.
 
 use crate::asker::{self, REQUEST_ID, RequestId};
 use axum::Json;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use tourbillon_api::{Problem, ProblemKind, Readiness};
 use tracing::{error, field, warn};
 
-/// An answer, or a problem.
+/// The result of a handler: an answer, or the problem that the client gets instead.
 pub(super) type Answer<T> = Result<T, Refused>;
 
 /// The answer to a request that was not fulfilled.
@@ -31,7 +31,8 @@ impl IntoResponse for Refused {
 }
 
 impl Refused {
-    /// The answer to the request with this id, for the layers below the routes.
+    /// Makes the answer to the request with this id. For layers outside of the routes, where no current request is
+    /// known.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
         let mut response = response(&problem, &problem, Some(id));
@@ -40,7 +41,7 @@ impl Refused {
     }
 }
 
-/// Logs a refusal that an administrator may have to look at.
+/// Logs a refused request if an administrator may have to act.
 fn log(problem: &Problem, id: Option<&RequestId>) {
     let (kind, detail, request) = (problem.kind.path(), &*problem.detail, id.map(RequestId::text));
     match problem.kind {
@@ -58,7 +59,7 @@ fn log(problem: &Problem, id: Option<&RequestId>) {
     }
 }
 
-/// A body with the id of the request to which it is the answer.
+/// A body, with the id of the request that it answers.
 #[derive(Serialize)]
 struct Named<'a, T> {
     #[serde(flatten)]
@@ -67,7 +68,7 @@ struct Named<'a, T> {
     request_id: Option<&'a str>,
 }
 
-/// A problem with the members of another value.
+/// Makes the answer for a problem. The body is `body`, which has the members of the problem and may have others.
 fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = Named { body, request_id: id.map(RequestId::text) };

@@ -1,4 +1,4 @@
-//! The right of a request.
+//! Finds out from a request's token which right the request has.
 //!
 //! Besides tokens, a request is checked for the ways in which a page in a browser could send it for its user: from
 //! another site, or by a name that the page's own server resolves to this machine.
@@ -20,26 +20,27 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
-/// The right of a request, which each handler asks.
+/// The right of a request. Each handler checks it before it does anything.
 #[derive(Debug)]
 pub(super) struct Right {
     principal: Principal,
-    /// None while the service has no tokens.
+    /// The hash of the request's token. `None` while the service has no tokens.
     token: Option<TokenHash>,
     hold: Hold<Option<TokenHash>>,
 }
 
-/// A right that was granted. It reads the body, which is in memory until this is dropped.
+/// Proof that a right was granted. A handler needs it to read the body, and reading uses it up. The bytes of the body
+/// count as held in memory until the [`Right`] is dropped.
 #[derive(Debug)]
 pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
 
 impl Granted<'_> {
-    /// Reads the body.
+    /// Reads the JSON body as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(self, body: Body<T>) -> Result<T, Refused> {
         self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
-    /// Reads the body, and returns it with the request's headers.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         self,
         body: Body<T>,
@@ -49,8 +50,8 @@ impl Granted<'_> {
 }
 
 impl Right {
-    /// Fails unless the request has at least this role in this namespace. Without a namespace, the request concerns the
-    /// whole service.
+    /// Fails unless the request has at least this role in this namespace. Without a namespace, the request needs the
+    /// role in all namespaces.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
         if self.permits(role, namespace) {
             return Ok(Granted(&self.hold));
@@ -63,22 +64,22 @@ impl Right {
         Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
-    /// Whether the request has at least this role in this namespace.
+    /// Returns whether the request has at least this role in this namespace, or without a namespace in all namespaces.
     pub(super) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.principal.permits(role, namespace)
     }
 
-    /// Whether the request may see payloads in this namespace.
+    /// Returns whether the request may see the payloads of timers in this namespace.
     pub(super) fn sees_payloads(&self, namespace: &str) -> bool {
         self.permits(Role::Writer, Some(namespace))
     }
 
-    /// The token, by its hash. None while the service has no tokens.
+    /// Returns the hash of the request's token. `None` while the service has no tokens.
     pub(super) fn token(&self) -> Option<TokenHash> {
         self.token
     }
 
-    /// Waits until the request would have another right: its token was revoked, for example.
+    /// Waits until the request's right changes, because its token was revoked, for example.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
@@ -109,7 +110,7 @@ impl FromRequestParts<Service> for Right {
     }
 }
 
-/// The token of a request, if it has one. Fails with a reason if the header is not a bearer token.
+/// Returns the token of a request, if it has one. Fails with a reason if the header has no bearer token.
 fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = match (values.next(), values.next()) {
@@ -139,7 +140,8 @@ pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem>
     Ok(())
 }
 
-/// Adds the header that names the kind of token to a refusal with the status 401.
+/// Adds the header `WWW-Authenticate` to an answer with the status 401. The header says which kind of token is
+/// expected.
 pub(super) fn challenge(response: &mut Response, has_token: bool) {
     if response.status() != StatusCode::UNAUTHORIZED {
         return;
@@ -152,7 +154,8 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
 }
 
-/// The name and port by which the client calls the service.
+/// Returns the name and port by which the client calls the service. `None` if the request has neither, and `Some(Err)`
+/// if they are not valid.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     if let Some(authority) = uri.authority() {
         return Some(Ok(authority.clone()));
@@ -165,7 +168,7 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     Some(Authority::try_from(value.as_bytes()).map_err(drop))
 }
 
-/// Whether the name is one of this machine, whatever a resolver says.
+/// Returns whether a name always means this machine, whichever address a resolver gives.
 fn is_this_machine(authority: &Authority) -> bool {
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
     if host == "localhost" || host.ends_with(".localhost") {
@@ -188,7 +191,7 @@ const FORWARDING: [&str; 9] = [
     "x-envoy-expected-rq-timeout-ms",
 ];
 
-/// The sign by which a request to a service without tokens comes from another machine, if there is such a sign.
+/// Returns why a request to a service without tokens seems to come from another machine. `None` if it does not seem so.
 ///
 /// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
 /// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.
@@ -203,8 +206,8 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Whether a page of another site makes a browser send this request. Only browsers send these headers, and pages cannot
-/// change them.
+/// Returns whether a page of another site makes a browser send this request. Browsers alone send the checked headers,
+/// and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;

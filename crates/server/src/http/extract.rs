@@ -1,4 +1,4 @@
-//! The parts of requests, with a problem for each that cannot be read.
+//! Extracts the parts of requests. A part that cannot be read becomes a problem for the client.
 
 use super::answer::Refused;
 use super::json;
@@ -15,7 +15,7 @@ use http::request::Parts;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// A body in JSON that was not read: only a right that was granted reads it.
+/// A JSON body that was not read yet. Reading needs a right that was granted.
 #[derive(Debug)]
 pub(super) struct Body<T> {
     request: Request,
@@ -31,7 +31,7 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the body, and returns it with the request's headers. Its bytes count in `hold`.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers. The bytes of the body count in `hold`.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -48,7 +48,7 @@ impl<T: DeserializeOwned> Body<T> {
     }
 }
 
-/// The query.
+/// The parameters of the request's query, read as `T`.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -65,7 +65,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     }
 }
 
-/// The greatest number of items of a page of this kind.
+/// Checks the page size that a client wants: 50 by default. Fails unless it is from 1 to 200. `items` names the items
+/// in the message.
 pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
     const MOST: u32 = 200;
     let limit = limit.unwrap_or(50);
@@ -74,7 +75,7 @@ pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused>
     (1..=MOST).contains(&limit).then_some(limit).ok_or_else(refused)
 }
 
-/// The text of a header that a client may send once.
+/// Returns the text of a header. Fails if the header occurs twice or is not visible ASCII.
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -91,7 +92,7 @@ pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
     }
 }
 
-/// The trace context of a request. A context that is not valid is ignored.
+/// Returns the trace context of a request. A context that is not valid is ignored.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Trace> {
     let mut values = headers.get_all("traceparent").iter();
     match (values.next(), values.next()) {

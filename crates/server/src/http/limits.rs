@@ -1,5 +1,4 @@
-//! The frame of all requests: limits of their heads, the parameters that they may have, and a problem in place
-//! of a panic.
+//! Surrounds all handlers: limits the heads of requests and their parameters, and answers a panic with a problem.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};
@@ -28,13 +27,13 @@ const LONGEST_URI: usize = 8 << 10;
 /// The greatest length of all headers' names and values, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
 
-/// The HTTP interface of a service: the limits around all handlers. It can be cloned; the clones are the same.
+/// The HTTP interface of a service: all handlers, with the limits around them. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct Interface(Arc<Inner>);
 
 struct Inner {
     service: Service,
-    /// The parameters of the paths.
+    /// The parameters that the query of each path may have.
     queries: Queries,
     /// The greatest body of a request whose path has no limit of its own, in bytes.
     longest_body: usize,
@@ -63,7 +62,8 @@ impl HttpService<Request> for Interface {
 }
 
 impl Inner {
-    /// Answers a request in its own name, with its id, and logs it at the level `debug`.
+    /// Answers a request and adds the request's id to the answer. Logs the request at the level `debug`. Handlers can
+    /// ask who sent the request while they run.
     async fn answer(&self, mut request: Request) -> Response {
         let asker = Arc::new(Asker::of(&mut request, self.service.settings().behind_proxy));
         let asked = enabled!(target: "request", Level::DEBUG)
@@ -79,9 +79,10 @@ impl Inner {
         response
     }
 
-    /// Fulfils a request within the limits, and counts its answer.
+    /// Checks the limits, lets the router answer the request, and counts the answer.
     ///
-    /// This stands around the router, since the router copies a route with its layers several times for each request.
+    /// These checks stand around the router, since the router copies a route with its layers several times for each
+    /// request.
     async fn answer_within_limits(&self, mut request: Request) -> Response {
         let counters = self.service.counters();
         let has_token = request.headers().contains_key(AUTHORIZATION);

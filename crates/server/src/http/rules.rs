@@ -1,5 +1,5 @@
-//! Additions to the schemas of the OpenAPI document that no type has: rules between fields, the forms of texts
-//! in lists and objects, and the ranges of numbers.
+//! Adds rules to the schemas of the OpenAPI document that Rust types cannot express: rules between fields, the forms of
+//! texts in lists and objects, and the ranges of numbers.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,32 +13,33 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{Ref, RefOr, Required};
 
-/// The names of namespaces and queues, but for `.` and `..`.
+/// The pattern of names of namespaces and queues. `.` and `..` match it, but are not allowed.
 const NAME: &str = "^[A-Za-z0-9._-]+$";
 const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The keys of schedules.
+/// The pattern of the keys of schedules.
 const SCHEDULE: &str = r"^[^\u001f]*$";
-/// The names and the values of headers.
+/// The pattern of the names of headers.
 const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
+/// The pattern of the values of headers.
 const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 
-/// The format of numbers of 32 bits.
+/// The document's format for numbers of 32 bits.
 const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
 
-/// An object in which this field is present and not null. A field that is null counts as missing.
+/// Makes the schema of an object in which this field is present and not null. A field that is null counts as missing.
 fn given(name: &str) -> Value {
     json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
 }
 
-/// An object with exactly one of these fields.
+/// Makes the schemas of objects that each have one of these fields, for the keyword `oneOf`.
 fn one_of(names: &[&str]) -> Value {
     names.iter().copied().map(given).collect()
 }
 
-/// For each two of these fields, the objects that have both.
+/// Makes, for each two of these fields, the schema of the objects that have both.
 fn pairs(names: &[&str]) -> Vec<Value> {
     let later = |at: usize| names.iter().skip(at + 1);
     let with_later = |(at, a): (usize, &&str)| -> Vec<Value> {
@@ -47,8 +48,8 @@ fn pairs(names: &[&str]) -> Vec<Value> {
     names.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// The rules between fields: a schema, the keyword that has the rule, and the rule. A schema gets a single keyword,
-/// since the library writes keywords that it does not know in a random order.
+/// Returns the rules between fields: the name of a schema, the keyword that has the rule, and the rule. A schema gets a
+/// single keyword, since the library writes unknown keywords in a random order.
 fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
@@ -79,7 +80,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     ]
 }
 
-/// Adds a keyword that the library does not know to a schema.
+/// Adds a keyword to a schema that the library does not know.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
@@ -93,7 +94,7 @@ fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
     }
 }
 
-/// Completes the schemas of the document.
+/// Adds all rules to the schemas of the document.
 pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
@@ -125,7 +126,7 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.values_mut().for_each(complete_ranges);
 }
 
-/// Says that a variant, and the object in it, has no further fields.
+/// Forbids further fields in a variant of an enum and in the object inside it.
 fn complete_variant(variant: &mut RefOr<Schema>) {
     let Some(shape) = object(variant) else { return };
     shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
@@ -143,13 +144,13 @@ fn text_of(pattern: &str) -> Object {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
 }
 
-/// Excepts the names that are steps in a path.
+/// Excludes the names `.` and `..`, which are steps in a path.
 fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Completes numbers of 32 bits without a sign: they get their greatest value, and the format of 64 bits, since the
-/// document's format of 32 bits is for numbers with a sign.
+/// Completes the schemas of numbers of 32 bits without a sign. They get their greatest value and the format of 64 bits,
+/// since the document's format of 32 bits is for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -177,7 +178,7 @@ fn complete_range(number: &mut Object) {
     }
 }
 
-/// Completes the description of an operation.
+/// Adds the parameters of the path and all rules for parameters to the description of an operation.
 pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     let of_schedule = path.contains("/schedules/");
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -193,7 +194,7 @@ pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// The parameter with this name in a path.
+/// Makes the description of a parameter of a path.
 fn path_parameter(name: &str, path: &str) -> Parameter {
     let mut schema = ObjectBuilder::new().schema_type(Type::String);
     let description = match name {
@@ -244,7 +245,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Says that a schedule that is made has something to do. A preview takes the same object, and needs nothing to do.
+/// Says in the document that a new schedule needs a callback or a pull. A preview takes the same object and needs
+/// neither.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {
@@ -256,7 +258,7 @@ fn add_target(operation: &mut Operation) {
     }
 }
 
-/// The schema of one event of a stream whose data are of this schema.
+/// Makes the schema of one event in a stream. The data of the event have the schema `name`.
 pub(super) fn event_of(name: &str) -> RefOr<Schema> {
     let data = ObjectBuilder::new().schema_type(Type::String).content_media_type("application/json");
     let mut data: RefOr<Schema> = Schema::Object(data.build()).into();
@@ -275,7 +277,7 @@ mod tests {
         serde_json::to_value(crate::openapi()).unwrap()
     }
 
-    /// All names that a rule's schemas require.
+    /// Collects all names that a rule's schemas require.
     fn required(rule: &Value, names: &mut Vec<String>) {
         match rule {
             Value::Object(words) => {

@@ -1,4 +1,5 @@
-//! The place of a request: its namespace, with the role that it needs there, and the name in its path.
+//! Extracts the namespace of a request's path, checks the role that the request needs there, and extracts the name at
+//! the end of the path.
 
 use super::answer::Refused;
 use super::auth::{Granted, Right};
@@ -12,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 use tourbillon_durable::timer::TimerId;
 
-/// A role, as a type.
+/// Gives a role as a type, so that the signature of a handler names the role that it needs.
 pub(super) trait Needs {
     const ROLE: Role;
 }
@@ -32,7 +33,7 @@ macro_rules! roles {
 
 roles!(Reader, Writer, Admin);
 
-/// The namespace of a path. The request has the role `R` there.
+/// The namespace in a request's path. The extractor has checked that the request has the role `R` there.
 #[derive(Debug)]
 pub(super) struct Within<R> {
     pub(super) service: Service,
@@ -53,7 +54,7 @@ impl<R: Needs> FromRequestParts<Service> for Within<R> {
 }
 
 impl<R: Needs> Within<R> {
-    /// Whether the request may see payloads.
+    /// Returns whether the request may see the payloads of timers in this namespace.
     pub(super) fn sees_payloads(&self) -> bool {
         self.right.sees_payloads(&self.namespace)
     }
@@ -62,12 +63,12 @@ impl<R: Needs> Within<R> {
         self.right.require(R::ROLE, Some(&self.namespace))
     }
 
-    /// Reads the body.
+    /// Reads the JSON body as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
         self.granted()?.read(body).await
     }
 
-    /// Reads the body, and returns it with the request's headers.
+    /// Reads the JSON body as a `T`, and returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         &self,
         body: Body<T>,
@@ -76,7 +77,7 @@ impl<R: Needs> Within<R> {
     }
 }
 
-/// All namespaces. The request has the role `R` in all of them.
+/// Stands for all namespaces. The extractor has checked that the request has the role `R` in all of them.
 #[derive(Debug)]
 pub(super) struct Everywhere<R> {
     pub(super) service: Service,
@@ -94,7 +95,7 @@ impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
     }
 }
 
-/// The last name of a path: of a queue, a claim or a schedule, for example.
+/// The last name in a request's path: the name of a queue, a claim or a schedule, for example.
 #[derive(Debug)]
 pub(super) struct Name(pub(super) String);
 
@@ -106,7 +107,7 @@ impl FromRequestParts<Service> for Name {
     }
 }
 
-/// The name of a timer in a path: its key or its id, by the path.
+/// The name of a timer in a request's path. The path decides whether it is a key or an id.
 #[derive(Debug)]
 pub(super) enum TimerName {
     Key(String),
@@ -131,13 +132,13 @@ impl FromRequestParts<Service> for TimerName {
     }
 }
 
-/// A parameter of a path.
+/// A parameter from a request's path. `is_id` says that the path calls it `id`.
 struct Parameter {
     is_id: bool,
     text: String,
 }
 
-/// The parameter of the path with this name, or without a name the last parameter.
+/// Returns the parameter of this name from the request's path, or the last parameter if `name` is `None`.
 async fn parameter(parts: &mut Parts, service: &Service, name: Option<&str>) -> Result<Parameter, Refused> {
     let bad = |detail: String| Refused(Problem::new(ProblemKind::BadRequest, detail));
     let all = RawPathParams::from_request_parts(parts, service)

@@ -1,4 +1,4 @@
-//! Reports for people: the past, the present and the near future of the service. All answers come from counters.
+//! Reports for people on the past, the present and the near future of the service. All answers come from counters.
 
 use super::answer::{Answer, Refused};
 use super::extract::Query;
@@ -19,7 +19,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(nodes))
 }
 
-/// The greatest number of intervals of an answer.
+/// The greatest number of intervals in an answer.
 const MOST_POINTS: u32 = 1_000;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]

@@ -1,6 +1,6 @@
-//! Values by the words of a label.
+//! Keeps one value for each word of a label.
 
-/// A set of values, one for each word of a label.
+/// One value for each word of a label of the metrics.
 #[derive(Debug)]
 pub(crate) struct ByWord<V, const N: usize>([(&'static str, V); N]);
 
@@ -13,7 +13,7 @@ impl<V: Default, const N: usize> ByWord<V, N> {
         Self(words.map(|word| (word, V::default())))
     }
 
-    /// The value of a word, or that of the last word if there is no such word.
+    /// Returns the value of a word, or the value of the last word if the word is not known.
     pub(crate) fn of(&self, word: &str) -> &V {
         let found = self.0.iter().find(|(known, _)| *known == word);
         &found.unwrap_or(&self.0[N - 1]).1

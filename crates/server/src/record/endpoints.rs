@@ -1,4 +1,4 @@
-//! The hosts of callbacks, as their answers show them.
+//! Records how the hosts of callbacks answer.
 
 use super::percentiles::Percentiles;
 use crate::text::cut;
@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of hosts that are remembered: those of the latest callbacks.
+/// The greatest number of remembered hosts. The host whose last callback is the oldest is forgotten first.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The age at which percentiles begin anew, in milliseconds. Those before them count until then too.
+/// The length of a generation in milliseconds. Percentiles cover the present generation and the generation before it.
 const GENERATION: u64 = 3_600_000;
-/// The greatest length of an error that is shown.
+/// The greatest length of a shown error, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A callback that has ended.
+/// A callback that has ended: when, after which time, and with which error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) at: UtcMillis,
@@ -23,7 +23,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// A host.
+/// The record of one host of callbacks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -41,7 +41,7 @@ struct Generation {
     errors: u64,
 }
 
-/// The numbers of an hour or two.
+/// The numbers of the last one or two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recent {
     pub(crate) count: u64,
@@ -63,7 +63,7 @@ impl Met {
         }
     }
 
-    /// Forgets the numbers that are too old.
+    /// Begins a new generation if the present generation is over, and forgets the generation before.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {
@@ -88,7 +88,7 @@ impl Met {
     }
 }
 
-/// The hosts of the latest callbacks.
+/// The records of the hosts of the latest callbacks.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<HashMap<Box<str>, Met>>);
 
@@ -97,7 +97,7 @@ impl Endpoints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a callback.
+    /// Adds a callback to the record of its host.
     pub(crate) fn note(&self, host: &str, sent: Sent<'_>) {
         let mut hosts = self.lock();
         if let Some(met) = hosts.get_mut(host) {
@@ -111,7 +111,7 @@ impl Endpoints {
         hosts.entry(host.into()).or_default().note(sent);
     }
 
-    /// The hosts with their numbers.
+    /// Returns the records of all remembered hosts.
     pub(crate) fn all(&self) -> HashMap<Box<str>, Met> {
         self.lock().clone()
     }

@@ -1,13 +1,13 @@
-//! The numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
+//! Keeps the service's numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
 //!
 //! # The file
-//! A head of 64 bytes, then 25,920 records of 48 bytes: always 1.2 MB. A sample's record has its place by
-//! the sample's moment and carries that moment and a checksum, so there is neither an order to keep nor an end to find.
-//! A record that is torn, of another time, or not written yet is a gap, and nothing but that.
+//! The file has a head of 64 bytes and then 25,920 records of 48 bytes: always 1.2 MB. The moment of a sample decides
+//! the place of its record. The record carries that moment and a checksum, so no order must be kept and no end must be
+//! found. A record that is torn, of another time, or not written yet is only a gap.
 //!
-//! The file is written once a minute and at the end of the service, and is not forced to the disk: a killed process
-//! loses at most a minute of history. A loss of power may lose more, as the system has not written all of the file yet.
-//! A file that is not one of these is set aside, and a file that cannot be written leaves the history in memory.
+//! The file is written once a minute and at the end of the service, and is not forced to the disk. A killed process
+//! loses at most a minute of history. A loss of power may lose more, since the system may not have written all of the
+//! file. A file with another content is set aside. If the file cannot be written, the history stays in memory.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
@@ -19,16 +19,16 @@ use tourbillon_api::{self as api, HistoryPoint, Moment};
 /// The time between two samples.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 const STEP: u64 = 10_000;
-/// The number of samples: 72 hours.
+/// The number of kept samples: 72 hours.
 const SAMPLES: usize = 25_920;
 const HEAD: usize = 64;
 const RECORD: usize = 48;
 /// The first bytes of the file, with the version of its form.
 const MARK: &[u8; 16] = b"tourbillon hist1";
-/// The number of samples that are written at once.
+/// The number of samples after which the file is written.
 const WRITTEN: usize = 6;
 
-/// The numbers of ten seconds.
+/// The service's numbers of ten seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) created: u32,
@@ -36,13 +36,13 @@ pub(crate) struct Sample {
     pub(crate) failed: u32,
     pub(crate) cancelled: u32,
     pub(crate) dead: u32,
-    /// The greatest age of a due timer at the end.
+    /// The time in milliseconds since the oldest pending timer was due, at the end of the ten seconds.
     pub(crate) overdue_ms: u64,
-    /// The pending timers at the end.
+    /// The number of pending timers at the end of the ten seconds.
     pub(crate) pending: u64,
 }
 
-/// The totals at the last sample.
+/// The service's totals at the last sample, from which the next sample is computed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -50,11 +50,11 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of the last sample is kept while the store gives no answer.
+    /// The number of pending timers. It stays as in the last sample while the store gives no answer.
     pub(crate) pending: u64,
 }
 
-/// A sample, and the number of its ten seconds since 1970. There is none in ten seconds of the number 0.
+/// A sample, and the number of its ten seconds since 1970. The number 0 means that the slot is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: u64,
@@ -81,7 +81,7 @@ impl Slot {
         bytes
     }
 
-    /// The slot of a record, unless the record is damaged.
+    /// Reads the slot from a record of the file. `None` if the record is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (data, rest) = bytes.split_at_checked(RECORD - 4)?;
         if rest.first_chunk() != Some(&crc32fast::hash(data).to_le_bytes()) {
@@ -106,11 +106,11 @@ fn place(number: u64) -> usize {
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
-/// The history of a service.
+/// The history of a service's numbers.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
-    /// Locked while the file is written, which the other lock is not.
+    /// The file, locked while it is written. The other lock is free in that time. `None` if no file is usable.
     file: Mutex<Option<File>>,
 }
 
@@ -121,8 +121,8 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the file, or makes it. A service starts without a usable file: the error is returned beside
-    /// the history.
+    /// Opens the file, or makes it. The service starts even without a usable file: the error is returned beside the
+    /// history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
         let (file, error) = match open(path, &mut slots) {
@@ -137,8 +137,7 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the sample of the ten seconds that have ended at this moment, or before it. Returns whether it is time to
-    /// write the file.
+    /// Adds the sample of the ten seconds that ended last. Returns whether it is time to write the file.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();
@@ -148,7 +147,7 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not in the file. Blocks. After an error the samples stay in memory only.
+    /// Writes the samples that are not in the file yet. Blocks. After an error these samples stay in memory only.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);
@@ -160,7 +159,7 @@ impl History {
         Ok(())
     }
 
-    /// The samples from a moment on, but not more than 72 hours, in at most `points` intervals.
+    /// Returns the samples from `since` on, or of the last 72 hours, summed up in at most `points` intervals.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);
@@ -291,7 +290,7 @@ mod tests {
         history.write().unwrap();
         let (history, _) = History::open(&path);
         assert_eq!(numbers(&history, 360, 1_000_000), [&before[..], &[(359, 9)]].concat());
-        // 72 hours later they are gone, and their places are others'.
+        // The samples are gone 72 hours later, and other samples have their places.
         assert_eq!(numbers(&history, SAMPLES as u64 + 7, 1_000_000), [(359, 9)]);
         history.note(at(SAMPLES as u64 + 360), sample(1, 0));
         assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);

@@ -1,4 +1,4 @@
-//! Deliveries under way, and their outcomes.
+//! Records running deliveries, and how deliveries end.
 
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
@@ -14,14 +14,14 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
 
-/// The greatest number of deliveries under way that are known. There are fewer places for deliveries by default.
+/// The greatest number of running deliveries that are recorded. By default fewer deliveries can run.
 const MOST: usize = 100_000;
-/// The greatest length of an error that is shown.
+/// The greatest length of a shown error, in bytes.
 const LONGEST_ERROR: usize = 200;
-/// The error of a timer whose receiver wants no more callbacks.
+/// The beginning of a timer's error if its receiver answered that it wants no more callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
 
-/// The deliveries under way, and the history of timers.
+/// The running deliveries, and the history of timers.
 pub(crate) struct InFlight {
     store: Arc<dyn TimerStore>,
     metrics: Arc<Metrics>,
@@ -36,24 +36,24 @@ struct State {
     last_fire: Option<UtcMillis>,
 }
 
-/// A delivery under way.
+/// A running delivery.
 #[derive(Debug)]
 struct Running {
     namespace: Box<str>,
     shown: PastAttempt,
-    /// The receiver has not answered, although it may have got the delivery.
+    /// Whether the receiver has not answered, although it may have got the delivery.
     has_no_answer: bool,
-    /// The change that ends the timer after this delivery, with any outcome.
+    /// The change that has withdrawn the timer during this delivery. It ends the timer, however the delivery ends.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
-/// An answer to a callback, or the lack of an answer.
+/// The receiver's answer to a callback, or the lack of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered<'a> {
     pub(crate) status: Option<u16>,
     /// The beginning of the answer, if the namespace keeps answers.
     pub(crate) head: Option<&'a str>,
-    /// No answer came, and the receiver may have got the callback.
+    /// Whether no answer came, although the receiver may have got the callback.
     pub(crate) is_missing: bool,
 }
 
@@ -61,7 +61,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The facts about a timer from an event.
+/// Takes the facts about a timer from an event.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),
@@ -72,7 +72,7 @@ fn known(attempt: &Attempt) -> Known {
     }
 }
 
-/// The facts about a stored timer.
+/// Takes the facts about a timer from the stored timer.
 fn known_of(timer: &Timer) -> Known {
     Known {
         namespace: timer.namespace.clone(),
@@ -92,7 +92,7 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store's time.
+    /// Returns the present moment by the store's clock.
     pub(crate) fn now(&self) -> UtcMillis {
         self.store.now()
     }
@@ -101,7 +101,8 @@ impl InFlight {
         &self.metrics
     }
 
-    /// Notes that a delivery starts now: its request is sent, or a receiver has it. Returns its lateness.
+    /// Records that a delivery starts now: its request is sent, or a receiver has got the timer. Returns how late it
+    /// is.
     pub(crate) fn started(&self, delivery: &Delivery) -> Duration {
         let now = self.store.now();
         let late = now - delivery.due;
@@ -133,7 +134,7 @@ impl InFlight {
         late
     }
 
-    /// Notes the answer to a delivery under way.
+    /// Records the answer to a running delivery.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         if let Some(running) = self.lock().running.get_mut(&id) {
             running.shown.status = answered.status;
@@ -142,19 +143,19 @@ impl InFlight {
         }
     }
 
-    /// Notes that a dead timer was replayed at this moment.
+    /// Records that a dead timer was replayed at this moment.
     pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
         self.lock().history.replayed(timer.id, known_of(timer), at);
     }
 
-    /// Notes that a timer was cancelled while no delivery had it.
+    /// Records that a timer was cancelled while no delivery of it ran.
     pub(crate) fn cancelled(&self, timer: &Timer) {
         let known = known_of(timer);
         let now = self.now();
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
 
-    /// Notes that a timer was replaced by another timer.
+    /// Records that a timer was replaced by the timer with the id `by`.
     pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
         let now = self.now();
         let mut state = self.lock();
@@ -166,7 +167,7 @@ impl InFlight {
         state.history.ended(id, known, now, EndKind::Replaced, Some(by));
     }
 
-    /// Takes an event of the runtime. Returns the status of the receiver's answer if a delivery has ended by it.
+    /// Records an event of the runtime. If the event ends a delivery, returns the status of the receiver's answer.
     pub(crate) fn observe(&self, event: &Event) -> Option<u16> {
         match event {
             Event::Ended { attempt, at, ending, took, phase, .. } => {
@@ -222,7 +223,7 @@ impl InFlight {
             _ => None,
         };
         let status = running.as_ref().and_then(|running| running.shown.status);
-        // A delivery that was put off before its start does not count as an attempt.
+        // A delivery that was parked or given back before its start does not count as an attempt.
         if !is_put_off || may_repeat.is_some() {
             let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
             past.ended = Some(at.into());
@@ -262,8 +263,8 @@ impl InFlight {
         status
     }
 
-    /// The lease of a holder that is gone has ended. The holder was a process before this process, or this process
-    /// itself if it could not store an end; that end is noted already.
+    /// Records that a lease has expired without an end. Its holder was another process, or this process if it could not
+    /// store the end. In the second case the attempt is recorded already.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);
@@ -283,26 +284,26 @@ impl InFlight {
         state.history.interrupted(id, at);
     }
 
-    /// Forgets the history of a namespace.
+    /// Forgets the histories of a namespace's timers.
     pub(crate) fn forget(&self, namespace: &str) {
         self.lock().history.forget(namespace);
     }
 
     // --- Reports ---
 
-    /// The past of a timer, and its attempt under way.
+    /// Returns the remembered past of a timer, and its running attempt.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
         let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
         (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
     }
 
-    /// The namespace of a remembered timer.
+    /// Returns the namespace of a timer, if the timer is remembered.
     pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
         self.lock().history.get(id).map(|entry| entry.known.namespace.clone())
     }
 
-    /// Remembered timers that have ended, the latest first, a page at a time: see [`TimerHistory::ended_lately`].
+    /// Returns a page of remembered timers that have ended, the latest first: see [`TimerHistory::ended_lately`].
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -312,17 +313,17 @@ impl InFlight {
         self.lock().history.ended_lately(before, limit, is_wanted)
     }
 
-    /// The last remembered timer of a namespace that had the key.
+    /// Returns the last remembered timer of a namespace that had this key.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         self.lock().history.last_of(namespace, key)
     }
 
-    /// The lateness by second of the minute.
+    /// Returns how late deliveries began, for each second of the minute for which they were due.
     pub(crate) fn lateness_by_second(&self) -> Vec<SecondLateness> {
         self.lateness.show(self.now())
     }
 
-    /// The moment of the last start of a delivery.
+    /// Returns the moment at which the last delivery started.
     pub(crate) fn last_fire(&self) -> Option<UtcMillis> {
         self.lock().last_fire
     }
@@ -334,7 +335,7 @@ impl core::fmt::Debug for InFlight {
     }
 }
 
-/// The outcome of a delivery; `None` if the delivery was left out.
+/// Returns the outcome of a delivery. `None` if the delivery was left out by its policy.
 fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
     Some(match (ending, phase) {
         (Ending::Skipped, _) => return None,
@@ -357,7 +358,7 @@ fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     }
 }
 
-/// The word of the reason for which deliveries were given up.
+/// Returns the word by which metrics count the reason for a timer's death.
 fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
@@ -368,7 +369,7 @@ fn death(ending: &Ending) -> &'static str {
     }
 }
 
-/// An attempt that has ended before anything was sent.
+/// Makes the record of an attempt that ended before anything was sent.
 fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
     let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
     PastAttempt {

@@ -1,29 +1,30 @@
-//! How late deliveries begin, by the second of the minute for which they were due. A herd at full minutes, which an
-//! average over minutes hides, shows in the first second.
+//! Records how late deliveries begin, for each second of the minute for which they were due. If many timers are due at
+//! full minutes, the first second shows it. An average over minutes would hide it.
 
 use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice, in milliseconds, and the number of slices that are kept: the present slice, and a whole hour.
+/// The length of a slice of time, in milliseconds.
 const SLICE: u64 = 300_000;
+/// The number of kept slices: the present slice, and a whole hour.
 const SLICES: usize = 13;
 
-/// The lateness of the last hour: from 60 to 65 minutes.
+/// The lateness of deliveries in the last 60 to 65 minutes.
 #[derive(Debug, Default)]
 pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice since 1970.
+    /// The number of the latest slice, counted since 1970.
     latest: u64,
-    /// Slices with deliveries, each at the place of its number.
+    /// The slices that have deliveries, each at the place that its number gives.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
-    /// Forgets the slices that are too old at this moment. A clock that was set back leaves all slices.
+    /// Forgets the slices that are too old at this moment. If the clock was set back, all slices stay.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
@@ -45,7 +46,7 @@ impl LatenessBySecond {
         act(&mut inner)
     }
 
-    /// Notes that a delivery begins now that was due at this moment.
+    /// Records that a delivery begins at `now` that was due at `due`.
     pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
         self.at(now, |inner| {
             let slice = inner.slices[place(inner.latest)]
@@ -55,7 +56,7 @@ impl LatenessBySecond {
         });
     }
 
-    /// The sixty cells.
+    /// Returns the lateness for each of the sixty seconds.
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {
@@ -93,7 +94,7 @@ mod tests {
         // The slice began at a multiple of five minutes, and lasts for an hour after its end.
         assert_eq!(seconds.show(at(3_600_000))[0].count, 100);
         assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
-        // A clock that was set back shows what there is.
+        // After the clock was set back, all kept slices are shown.
         seconds.note(at(3_900_500), at(3_900_700));
         assert_eq!(seconds.show(at(0))[0].count, 1);
     }

@@ -1,4 +1,4 @@
-//! Numbers and histograms of deliveries since the start, for machines.
+//! Counts and times deliveries since the start, for the page of metrics.
 
 use super::by_word::ByWord;
 use super::tenants::Tenants;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::RepeatCause;
 use tourbillon_durable::Times;
 
-/// A distribution of times that many threads record.
+/// A distribution of times to which many threads add.
 #[derive(Debug, Default)]
 pub(crate) struct SharedTimes(Mutex<Times>);
 
@@ -22,22 +22,23 @@ impl SharedTimes {
     }
 }
 
-/// The numbers of deliveries since the start.
+/// The counts and times of deliveries since the start.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// From the due moment to the start of the delivery: until the request is sent, or a receiver has the timer.
+    /// The times from the due moment to the start of the delivery: until the request is sent, or a receiver has the
+    /// timer.
     pub(crate) to_start: SharedTimes,
-    /// From the due moment of a delivery that succeeded until its end is stored.
+    /// The times from the due moment of a successful delivery until the store has its end.
     pub(crate) to_ack: SharedTimes,
-    /// Deliveries that have ended, by their outcome.
+    /// The number of ended deliveries, by their outcome.
     pub(crate) fired: ByWord<Counter, 7>,
-    /// Timers that died, by the reason.
+    /// The number of timers that died, by the reason.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// Deliveries that a receiver may have had and gets again, by the cause.
+    /// The number of deliveries that a receiver may have got and gets again, by the cause.
     pub(crate) duplicates: ByWord<Counter, 5>,
-    /// Callbacks, by the class of the answer.
+    /// The times of callbacks, by the class of the answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,
-    /// The numbers by namespace.
+    /// The counts of each namespace.
     pub(crate) tenants: Tenants,
 }
 
@@ -55,7 +56,7 @@ impl Default for Metrics {
     }
 }
 
-/// The word of a cause.
+/// Returns the word by which metrics count the cause of a repetition.
 pub(crate) fn cause_name(cause: RepeatCause) -> &'static str {
     match cause {
         RepeatCause::NoAnswer => "no-answer",

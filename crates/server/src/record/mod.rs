@@ -1,5 +1,5 @@
-//! Records of the service's work, for people and for machines that look after it. All records are bounded, and no
-//! answer is made by counting timers.
+//! Records the service's work for the people and programs that look after it. All records are bounded, and no answer is
+//! made by counting timers.
 //!
 //! ```text
 //!   deliveries ── started, answered ──┐

@@ -1,11 +1,11 @@
-//! Percentiles of times in milliseconds.
+//! Computes percentiles of times in milliseconds.
 
 use hdrhistogram::Histogram;
 
-/// Longer times count as this long: a day, in milliseconds.
+/// The longest time that percentiles distinguish: a day, in milliseconds. Longer times count as a day.
 const LONGEST: u64 = 86_400_000;
 
-/// Times, of which percentiles are at most a sixteenth too great.
+/// A distribution of times. Its percentiles are at most a sixteenth too great.
 #[derive(Clone, Debug)]
 pub(super) struct Percentiles {
     times: Histogram<u32>,
@@ -26,7 +26,7 @@ impl Percentiles {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        // Fails only for times that do not fit, and the bounds are the same.
+        // This fails only for times beyond the bounds, and both histograms have the same bounds.
         let _infallible = self.times.add(&other.times);
         self.max = self.max.max(other.max);
     }
@@ -35,12 +35,12 @@ impl Percentiles {
         self.times.len()
     }
 
-    /// The longest time as it was recorded.
+    /// Returns the longest recorded time, even if it is longer than a day.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
 
-    /// The time that this share of the times does not exceed, or none without a time.
+    /// Returns the time that `percent` percent of the recorded times do not exceed. `None` if no time was recorded.
     pub(super) fn percentile(&self, percent: f64) -> Option<u64> {
         let is_empty = self.times.is_empty();
         (!is_empty).then(|| self.times.value_at_percentile(percent).min(self.max))

@@ -1,8 +1,9 @@
-//! The changes that the store refuses for reasons of its own: a full or broken disk, and not a limit of the caller's.
+//! Counts the changes that the store refuses for its own reasons: its disk is full or broken. Refusals by a limit of
+//! the caller do not count.
 //!
 //! A refusal lasts until a change of its kind succeeds: claims that succeed do not end the refusal of creations. If no
-//! creation came any more, a refusal of creations would keep the service unready for ever. So a refusal also ends if no
-//! other follows for some time and the store itself gives no reason any more.
+//! more creations came, a refusal of creations would keep the service unready for ever. So a refusal also ends if no
+//! further refusal follows for some time and the store itself gives no reason any more.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -11,24 +12,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time after which a refusal without a successor may end.
+/// The time without further refusals after which a refusal may end.
 const LASTS: Duration = Duration::from_secs(10);
-/// The words of the reasons, as labels.
+/// The words by which metrics count the reasons.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
-/// The refusals since the start.
+/// The counts of refusals since the start, and the refusal that lasts now.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     counts: ByWord<Counter, { REASONS.len() }>,
     present: Mutex<Option<Refusal>>,
 }
 
-/// A refusal that lasts.
+/// A refusal that lasts: no change of its kind has succeeded since.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
     last: Instant,
-    /// Whether all that was refused would have stored something new.
+    /// Whether only changes were refused that would have stored new timers.
     is_new: bool,
 }
 
@@ -38,10 +39,10 @@ impl Default for Refusals {
     }
 }
 
-/// The word of a reason that is the store's own.
+/// Returns the word of an error's reason. `None` if the reason is not the store's own.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
-        // A limit of the caller, and a service that stops.
+        // The caller has reached a limit, or the service stops.
         StoreErrorKind::Limit | StoreErrorKind::Closed => None,
         StoreErrorKind::Full => Some("full"),
         StoreErrorKind::ReadOnly => Some("read-only"),
@@ -71,7 +72,7 @@ impl Refusals {
         }
     }
 
-    /// The refusal that lasts. `reason` is the reason that the store itself gives now.
+    /// Returns the refusal that lasts, if there is one. `reason` is the reason that the store itself gives now.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {
@@ -80,7 +81,7 @@ impl Refusals {
         present.clone()
     }
 
-    /// The numbers by reason.
+    /// Returns the number of refusals for each reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(reason, count)| (reason, count.get()))
     }

@@ -1,24 +1,24 @@
-//! Numbers by namespace since the start, for machines.
+//! Counts timers and deliveries of each namespace since the start, for the page of metrics.
 //!
-//! A page for machines must not grow with the names that callers choose. So only some namespaces have numbers of their
-//! own: those that were seen first. The others share one set of numbers.
+//! The page of metrics must not grow with the names that callers choose. So only the namespaces that were seen first
+//! have counts of their own. The other namespaces share one set of counts.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The greatest number of namespaces with numbers of their own.
+/// The greatest number of namespaces that have counts of their own.
 const MOST: usize = 50;
 
-/// The numbers of a namespace.
+/// The counts of one namespace, or of all namespaces that share one set.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    /// Timers that were made.
+    /// The number of created timers.
     pub(crate) created: Counter,
-    /// Timers that were cancelled.
+    /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// Deliveries that have ended, by their outcome.
+    /// The number of ended deliveries, by their outcome.
     pub(crate) fired: ByWord<Counter, 4>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Tenant {
     }
 }
 
-/// The numbers of all namespaces.
+/// The counts of all namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     own: RwLock<BTreeMap<Box<str>, Arc<Tenant>>>,
@@ -37,10 +37,10 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The word for the namespaces without numbers of their own. No namespace can have this name.
+    /// The name under which the other namespaces are shown. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
-    /// The numbers to which a namespace counts.
+    /// Returns the counts of a namespace: its own, or those that the other namespaces share.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
@@ -54,8 +54,8 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// The namespaces with numbers of their own, then the others together. A namespace that is not in `existing` loses
-    /// its numbers, and makes room for another namespace.
+    /// Returns the namespaces that have counts of their own, and then the others together. A namespace that is not in
+    /// `existing` loses its counts, which makes room for another namespace.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

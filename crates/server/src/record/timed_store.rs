@@ -1,4 +1,4 @@
-//! A store whose operations are timed, and whose refusals are noted.
+//! Wraps a store: times its operations, and notes its refusals.
 
 use super::metrics::SharedTimes;
 use super::refusals::Refusals;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 
-/// The times of a store's operations, from the call to the answer.
+/// The times that a store's operations take, from the call to the answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     apply: SharedTimes,
@@ -21,7 +21,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// The times with the names of the operations.
+    /// Returns the times of each operation, with the operation's name.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -37,10 +37,10 @@ impl StoreTimes {
     }
 }
 
-/// A store that notes how long its operations take, and its refusals.
+/// A store that records how long its operations take, and which changes it refuses.
 pub(crate) type TimedStore = Hooked<Timing>;
 
-/// The hook of a [`TimedStore`] store.
+/// The hook by which a [`TimedStore`] sees calls and answers.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
@@ -52,17 +52,17 @@ impl Timing {
     }
 }
 
-/// The notes that are made of a call.
+/// Says what is recorded about a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// The call is a change, whose error is noted if the reason is the store's own.
+    /// Set if the call is a change. An error of the change is counted if the reason is the store's own.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy)]
 struct Change {
-    /// It stores new timers.
+    /// Whether the change stores new timers.
     is_new: bool,
 }
 
@@ -99,7 +99,7 @@ impl Hook for Timing {
         if notes.time.is_none() && notes.change.is_none() {
             return answer;
         }
-        // An answer that is not waited for is not noted.
+        // If the caller drops the future before the answer, nothing is recorded.
         Box::pin(async move {
             let answer = answer.await;
             if let Some(time) = notes.time {

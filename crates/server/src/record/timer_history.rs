@@ -1,21 +1,24 @@
-//! The histories of single timers: of the timers that were attempted last, and of those that were withdrawn last
-//! without an attempt. A flood of the latter does not make the service forget the former.
+//! Remembers the histories of single timers, in two groups: the timers that were attempted last, and the timers that
+//! were withdrawn last without an attempt. A flood of withdrawn timers does not make the service forget the attempted
+//! timers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers of each sort.
+/// The greatest number of remembered timers in each of the two groups.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts, of all timers together and of a single timer.
+/// The greatest number of remembered attempts of all timers together.
 const MOST_ATTEMPTS: usize = 49_152;
+/// The greatest number of remembered attempts of one timer.
 const MOST_OF_A_TIMER: usize = 16;
-/// The greatest number of interruptions of one timer, and of its replays.
+/// The greatest number of remembered interruptions of one timer.
 const MOST_INTERRUPTIONS: usize = 4;
+/// The greatest number of remembered replays of one timer.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts about a timer when something happens to it.
+/// The facts that an event gives about a timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -26,7 +29,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Takes the facts of a newer event, and keeps those that the event lacks.
+    /// Adds the facts of a newer event, and keeps the old facts that the event lacks.
     fn update(&mut self, newer: Self) {
         self.namespace = newer.namespace;
         self.key = newer.key.or(self.key.take());
@@ -36,33 +39,34 @@ impl Known {
     }
 }
 
-/// The past of a timer.
+/// The remembered past of one timer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) known: Known,
     pub(crate) attempts: VecDeque<PastAttempt>,
     pub(crate) parks: u32,
     pub(crate) parked_for: Option<Box<str>>,
-    /// The moments at which a delivery was found whose process had died.
+    /// The moments at which the service found that a delivery's process had died.
     pub(crate) interrupted: Vec<UtcMillis>,
-    /// The moments at which it was replayed, the oldest first.
+    /// The moments at which the timer was replayed, the oldest first.
     pub(crate) replayed: VecDeque<UtcMillis>,
     pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
+    /// The number of the last event of the timer.
     touched: u64,
 }
 
-/// Histories. The history without an event for the longest time is forgotten first.
+/// A group of histories. The history that has had no event for the longest time is forgotten first.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
-    /// The last timer of each namespace and key.
+    /// The last timer that had a key, by namespace and key.
     by_key: HashMap<(Box<str>, Box<str>), TimerId>,
     attempts: usize,
 }
 
 impl Ring {
-    /// The entry of a timer, which becomes the latest entry.
+    /// Returns the entry of a timer, and makes it if needed. The entry becomes the last to be forgotten.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -84,7 +88,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// The last timer that had the key, with the number of its touch.
+    /// Returns the last timer that had a key, with the number of its last event.
     fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
@@ -97,7 +101,7 @@ impl Ring {
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets histories beyond the limits.
+    /// Forgets the oldest histories until the limits are kept.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };
@@ -107,12 +111,12 @@ impl Ring {
     }
 }
 
-/// The history.
+/// The histories of all remembered timers.
 #[derive(Debug, Default)]
 pub(super) struct TimerHistory {
     attempted: Ring,
     withdrawn: Ring,
-    /// The number of the next touch, from 1 on.
+    /// The number of the last event. The first event has the number 1.
     touches: u64,
 }
 
@@ -135,7 +139,7 @@ impl TimerHistory {
         ring.trim();
     }
 
-    /// Adds an attempt that has ended.
+    /// Adds an attempt that has ended to the history of its timer.
     pub(super) fn attempted(&mut self, id: TimerId, known: Known, attempt: PastAttempt) {
         self.change(id, true, Some(known), |entry| {
             if entry.attempts.len() >= MOST_OF_A_TIMER {
@@ -146,7 +150,7 @@ impl TimerHistory {
         });
     }
 
-    /// Notes that a timer was parked. Of a timer without attempts, only the store has this fact.
+    /// Records that a timer was parked, if it was attempted before. For other timers, only the store knows it.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);
@@ -154,7 +158,7 @@ impl TimerHistory {
         }
     }
 
-    /// Notes that the process died that delivered a timer.
+    /// Records that the process which delivered a timer has died.
     pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
         self.change(id, true, None, |entry| {
             if entry.interrupted.len() < MOST_INTERRUPTIONS {
@@ -163,7 +167,7 @@ impl TimerHistory {
         });
     }
 
-    /// Notes that a dead timer was replayed.
+    /// Records that a dead timer was replayed.
     pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
         self.change(id, true, Some(known), |entry| {
             if entry.replayed.len() >= MOST_REPLAYS {
@@ -177,7 +181,7 @@ impl TimerHistory {
         });
     }
 
-    /// Notes the end of a timer.
+    /// Records the end of a timer.
     pub(super) fn ended(
         &mut self,
         id: TimerId,
@@ -199,8 +203,8 @@ impl TimerHistory {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
     }
 
-    /// At most `limit` timers that have ended and are wanted, the latest first, of those that were touched before the
-    /// number `before`. With them comes the number of the last timer, if more may follow.
+    /// Returns at most `limit` wanted timers that have ended, the latest first. Only timers count whose last event has
+    /// a number below `before`. If more may follow, also returns the number of the last returned timer.
     pub(super) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -225,7 +229,7 @@ impl TimerHistory {
         (places.into_iter().filter_map(entry).collect(), next)
     }
 
-    /// The last timer of a namespace that had the key.
+    /// Returns the last remembered timer of a namespace that had this key.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let key = (namespace.into(), key.into());
         let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();
@@ -330,7 +334,7 @@ mod tests {
                 history.ended(id(number), known(), at, EndKind::Cancelled, None);
             }
         }
-        // A timer whose next attempt is to come has not ended.
+        // A timer whose next attempt comes later has not ended.
         history.attempted(id(20), known(), attempt(1));
         let (mut found, mut before) = (Vec::new(), None);
         loop {

@@ -1,4 +1,4 @@
-//! Backups of a service that runs.
+//! Makes backups while the service runs.
 
 use crate::state::{Map, files, now};
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,24 @@ use tourbillon_api::Moment;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::store::TimerStore;
 
-/// The number of backups that are under way at most. Each keeps the pages of the store as they were at its moment.
+/// The greatest number of backups at a time. Each backup keeps the pages of the store as they were at the backup's
+/// moment.
 const MOST_BACKUPS: usize = 2;
 
-/// The part of a backup beside the timers.
+/// The part of a backup that is stored beside the timers.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
-/// The room for backups, and the last backup.
+/// Limits the number of running backups, and knows the moment of the last backup.
 pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
 }
 
 impl Backups {
-    /// `path` is the file that remembers the last backup over a restart.
+    /// Reads the moment of the last backup from the file `path`, which remembers it over a restart.
     pub(super) fn open(path: PathBuf) -> Self {
         // Without the file, or with a damaged file, no backup is known, and an alarm asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
@@ -34,12 +35,12 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// The moment of the last backup that a reader took as a whole.
+    /// Returns the moment of the last backup that a client has received completely.
     pub(super) fn last(&self) -> Option<Moment> {
         *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a backup, if there is room for one more.
+    /// Begins a backup. Returns `None` if too many backups run.
     pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: &Arc<Map>) -> Option<Backup> {
         let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
         let attached = Attached { namespaces: Map::clone(namespaces) };
@@ -47,7 +48,7 @@ impl Backups {
     }
 }
 
-/// The file about the last backup.
+/// The contents of the file that remembers the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,
@@ -59,7 +60,7 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Notes a backup of this moment, unless a later backup is known. Blocks.
+    /// Remembers a backup of this moment, unless a later backup is known. Blocks.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < moment) {
@@ -70,7 +71,7 @@ impl LastBackup {
     }
 }
 
-/// A backup that is under way.
+/// A backup that runs. Dropping this value makes room for another backup.
 pub(crate) struct Backup {
     store: Arc<dyn TimerStore>,
     attached: Attached,
@@ -85,7 +86,7 @@ impl Backup {
         backup::write_with(&*self.store, &self.attached, to)
     }
 
-    /// Notes that the reader has taken the whole backup. Blocks.
+    /// Notes that the client has received the whole backup. Blocks.
     pub(crate) fn succeeded(&self) {
         self.last.note(self.begun);
     }

@@ -1,4 +1,4 @@
-//! The servers and the deployment of a service on Redis.
+//! Checks, mends and opens the deployment of a service on Redis.
 
 use super::open_error::OpenError;
 use crate::settings::RedisSettings;
@@ -7,7 +7,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The note of a restore that has begun and not ended.
+/// The name of the shared document that marks a restore which has begun and not ended.
 pub(super) const RESTORING: &str = "restoring";
 
 fn builder(redis: &RedisSettings) -> RedisBuilder {
@@ -18,7 +18,7 @@ fn builder(redis: &RedisSettings) -> RedisBuilder {
     }
 }
 
-/// Checks the servers and the deployment. Fails if they are refused.
+/// Checks the Redis servers and the deployment. Fails if the checks refuse them.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(builder(redis).check(&redis.connect));
     let report =
@@ -30,7 +30,7 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Brings lost shards of the deployment back, or makes one anew of which nothing is left.
+/// Restores lost shards of the deployment. With `is_anew`, makes a deployment anew of which nothing is left.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
@@ -38,7 +38,7 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     }
 }
 
-/// Opens the deployment, and makes it if there is none.
+/// Opens the deployment, or makes it if it does not exist.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
         error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");

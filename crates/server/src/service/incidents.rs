@@ -1,10 +1,10 @@
-//! Incidents that an administrator has to look at, as lines of the log.
+//! Logs incidents that an administrator must look into.
 
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime. Deaths of timers, with all that is known of them, are logged where they are seen;
-/// failures of the store, where its condition is.
+/// Logs an incident of the runtime. Deaths of timers and failures of the store are logged elsewhere: deaths where all
+/// facts about the timer are known, and failures where the store's condition is watched.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

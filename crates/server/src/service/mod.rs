@@ -12,7 +12,7 @@
 //! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
 //! | `backup`, `restore` | copies of all timers |
 //!
-//! `open` makes the parts. `recorder` records changes of timers for several of them.
+//! `open` makes the parts. Several parts use `recorder` to record changes of timers.
 
 mod backup;
 mod changes;
@@ -65,7 +65,7 @@ use std::time::Instant;
 use stored_timers::StoredTimers;
 use tourbillon_durable::{Durable, Stats, Timers};
 
-/// A running service. It can be cloned; the clones are the same service.
+/// A running service. A clone is a handle to the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
@@ -93,25 +93,26 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Its task ends once this value is dropped.
+    /// Reads changes of other nodes. Its task ends once this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
-    /// Keeps the folder for this process, unless a store in the folder does.
+    /// Locks the folder for this process, unless a store in the folder does so. Held until the service is dropped.
     _folder: Option<File>,
 }
 
 impl Service {
-    /// Ends the requests that last: streams of events end, and operations stop at their places and go on at the next
-    /// start. The other requests are answered as before. For a server that waits for its last answers.
+    /// Begins the end of the service: streams of events end, and operations on many timers stop and go on at the next
+    /// start. Other requests are answered as before. For a server that waits for its last answers.
     pub fn begin_stop(&self) {
         self.0.stop.begin();
     }
 
-    /// Stops claiming, waits for operations and deliveries under way for at most the time `patience`, and gives the
-    /// rest back. Then sends the last spans to the collector, if there is one: for the rest of the time, but for at
-    /// least half a second and at most five. A second call returns at once. Blocks the calling thread.
+    /// Stops the service. It claims no more timers, waits for running operations and deliveries for at most the time
+    /// `patience`, and gives the remaining timers back. Then it sends the last spans to the collector, if there is one:
+    /// for the rest of the time, but for at least half a second and at most five. A second call returns at once. Blocks
+    /// the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
@@ -124,8 +125,8 @@ impl Service {
         stats
     }
 
-    /// Reads the file of the tokens again, if it has changed or `always`. Returns whether it was read. If it cannot be
-    /// read, the tokens stay as they are.
+    /// Reads the file of the tokens again if it has changed, or in any case with `always`. Returns whether it was read.
+    /// If the file cannot be read, the tokens stay as they are.
     ///
     /// # Errors
     ///
@@ -134,21 +135,22 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Notices of the start for an administrator, a line each: warnings of the checks, and files that are not used.
+    /// Returns the start's notices for an administrator, each as one line: warnings of the checks, and files that are
+    /// not used.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
     }
 
-    /// Whether the service has no tokens and permits everything. Such a service must be reachable from this machine
-    /// only.
+    /// Returns whether the service has no tokens and so permits everything. Such a service must be reachable from this
+    /// machine only.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.tokens.is_open()
     }
 
-    /// Whether the loop that delivers timers polls the store. If it does not, only a new start of the process helps. A
-    /// failing store does not count here: see the path `/readyz`.
+    /// Checks that the loop that delivers timers polls the store. If it does not, only a restart of the process helps.
+    /// A failing store does not count here: see the path `/readyz`.
     ///
     /// # Errors
     ///
@@ -157,8 +159,8 @@ impl Service {
         self.0.condition.alive()
     }
 
-    /// Whether the service does its work: it is [`alive`](Self::alive), and if nodes share the store, this node reaches
-    /// it. The service goes on by itself once the store answers again.
+    /// Checks that the service does its work: it is [`alive`](Self::alive), and if nodes share the store, this node
+    /// reaches the store. The service goes on by itself once the store answers again.
     ///
     /// # Errors
     ///
@@ -187,7 +189,7 @@ impl Service {
         &self.0.namespace_admin
     }
 
-    /// Begins a backup, if there is room for one more.
+    /// Begins a backup. Returns `None` if too many backups run.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
         self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
     }
@@ -204,12 +206,13 @@ impl Service {
         &self.0.events
     }
 
-    /// The bodies of requests, by token. Requests without a token count as those of a single client.
+    /// Returns the limiter of memory for request bodies, by token. Requests without a token count as those of a single
+    /// client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// The forms by which visitors sign in, by their addresses.
+    /// Returns the limiter of memory for sign-in forms, by the visitors' addresses.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -1,4 +1,4 @@
-//! The names by which requests find timers.
+//! Turns the names in requests into addresses of timers.
 
 use crate::audit::Deed;
 use crate::convert::rejected;
@@ -6,7 +6,7 @@ use tourbillon_api::{AuditAction, Problem, ProblemKind};
 use tourbillon_durable::Rejection;
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The length of a key that a creation permits, in bytes.
+/// The greatest length of a timer's key, in bytes.
 const LONGEST_KEY: usize = 255;
 
 /// The name by which a request finds a timer.
@@ -19,7 +19,7 @@ pub(crate) enum Named<'a> {
 }
 
 impl Named<'_> {
-    /// The address of the timer. An id finds timers of all namespaces.
+    /// Returns the address of the timer in the store. An id finds timers of all namespaces.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),
@@ -27,7 +27,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails for a key that is too long for a timer: a request to cancel by it means another key.
+    /// Fails if the key is longer than a timer's key can be. A request with such a key is a mistake of the caller.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
@@ -35,7 +35,7 @@ impl Named<'_> {
         }
     }
 
-    /// A change of the timer as the audit trail has it.
+    /// Describes a change of the timer for the audit trail.
     pub(super) fn deed(self, namespace: &str, verb: &str) -> Deed {
         let target = match self {
             Self::Key(key) => key.to_owned(),
@@ -45,7 +45,7 @@ impl Named<'_> {
     }
 }
 
-/// A timer's address by its key.
+/// Makes the address of the timer that has a key in a namespace.
 pub(crate) fn by_key(namespace: &str, key: &str) -> Address {
     Address::Key(KeyOf { namespace: namespace.into(), key: key.into() })
 }
@@ -55,7 +55,7 @@ pub(crate) fn id(text: &str) -> Result<TimerId, Problem> {
     text.parse().map_err(|_| Problem::new(ProblemKind::BadRequest, "an id is the text of a UUID"))
 }
 
-/// The problem that there is no timer of a name.
+/// Makes the problem for a name that no timer has.
 pub(super) fn not_found() -> Problem {
     Problem::new(ProblemKind::NotFound, "there is no such timer")
 }

@@ -1,4 +1,4 @@
-//! The administration of namespaces: their limits, their removal, and their signing secrets.
+//! Administers namespaces: their limits, their removal, and their signing secrets.
 
 use crate::audit::{Audit, Deed};
 use crate::convert::{is_name, unavailable};
@@ -16,13 +16,13 @@ use tourbillon_api::{
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 
-/// The time for which a former secret signs beside the new secret.
+/// The time for which a former secret still signs callbacks beside the new secret.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at a time. The oldest makes room.
+/// The greatest number of secrets that sign at the same time. A new secret displaces the oldest.
 const MOST_SECRETS: usize = 10;
 /// The length of a secret, in bytes.
 const SECRET: usize = 32;
-/// The longest time for which the removal of a namespace waits for timers that are being stored in it.
+/// The longest time for which the removal of a namespace waits for timers that are just being stored in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn failed(error: &io::Error) -> Problem {
@@ -41,7 +41,7 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Changes the namespaces on a thread that may block.
+    /// Changes the namespaces on a thread that may block, and lets parked timers go on if the change permits it.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
@@ -55,7 +55,7 @@ impl NamespaceAdmin {
         answer
     }
 
-    /// Sets the limits of a namespace, which is made if there is none. Returns whether it was made.
+    /// Sets the limits of a namespace, and makes the namespace if it does not exist. Returns whether it was made.
     pub(crate) async fn set(
         &self,
         name: &str,
@@ -119,7 +119,7 @@ impl NamespaceAdmin {
             // The other nodes create timers by the namespaces that they have read.
             tokio::time::sleep(VIEW).await;
         }
-        // From now on no timer is stored in it, but for those that were admitted before.
+        // From now on no timer is stored in the namespace, except by creations that were admitted before.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
@@ -138,7 +138,7 @@ impl NamespaceAdmin {
         Ok(())
     }
 
-    /// Whether timers or schedules are stored in a namespace.
+    /// Returns whether timers or schedules are stored in a namespace.
     async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
         let schedules_name = Schedules::namespace_of(name);
         let is_here = |namespace: &str| *namespace == *name || *namespace == *schedules_name;
@@ -146,14 +146,14 @@ impl NamespaceAdmin {
         Ok(counts.by_namespace.iter().any(|((namespace, _), count)| is_here(namespace) && *count > 0))
     }
 
-    /// A namespace with its numbers, or the problem that there is none.
+    /// Returns a namespace with the counts of its timers. Fails if the namespace does not exist.
     pub(crate) async fn view(&self, name: &str) -> Result<NamespaceView, Problem> {
         self.namespaces.require(name)?;
         let mut views = self.views(|other| other == name).await?;
         views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
     }
 
-    /// The namespaces that are wanted, with their numbers.
+    /// Returns the namespaces for which `is_wanted` is true, with the counts of their timers.
     pub(crate) async fn views(
         &self,
         is_wanted: impl Fn(&str) -> bool,
@@ -211,8 +211,8 @@ impl NamespaceAdmin {
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
-                // The oldest secret makes room: a namespace whose secret is lost or known to others always gets a new
-                // secret.
+                // The oldest secret is displaced. So a namespace whose secret is lost or known to others can always get
+                // a new secret.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();

@@ -1,4 +1,4 @@
-//! The start of a service: its files, its store, and its parts in the order in which they need each other.
+//! Starts a service: opens its files and its store, and makes its parts in the order in which they need each other.
 
 use super::backup::Backups;
 use super::changes::Changes;
@@ -34,30 +34,30 @@ use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStor
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 
-/// The results of the checks before a start, beside the store.
+/// The results of the checks before a start: notices for the administrator, and the lock of the folder.
 #[derive(Default)]
 struct Checked {
     notices: Vec<Box<str>>,
     folder: Option<File>,
 }
 
-/// The greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a permit in memory.
-/// Each of the three has its own limit, so none takes the room of the others.
+/// Returns the greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a permit in
+/// memory. Each of the three has its own limit, so none takes the room of the others.
 fn capacity(settings: &Settings) -> usize {
     let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
     // A namespace alone gets three quarters of the capacity, which must be all of these limits.
     limits.saturating_add(limits.div_ceil(3))
 }
 
-/// The greatest number of bytes of forms under way by which visitors sign in.
+/// The greatest number of bytes of sign-in forms in memory.
 const MOST_FORMS: usize = 256 << 10;
 
-/// The greatest number of bytes of bodies under way. One client has room for the largest body.
+/// Returns the greatest number of bytes of request bodies in memory. A single client has room for the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
 
-/// Takes the folder for this process, for as long as the file is open.
+/// Locks the folder for this process, until the returned file is closed. Fails if another process has locked it.
 fn lock(data: &Path) -> Result<File, OpenError> {
     let path = data.join("lock");
     let file =
@@ -95,12 +95,13 @@ impl Service {
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        // A restore has the store open for as long as it lasts, so none begins from here on.
+        // A restore keeps the store open until it ends, so no restore begins from here on.
         check()?;
         Self::open_on(settings, Arc::new(store))
     }
 
-    /// As [`open`](Self::open), with the timers in this store. The other files are in the folder.
+    /// Opens a service as [`open`](Self::open) does, but with the timers in the given store. The other files are in the
+    /// folder.
     ///
     /// # Errors
     ///
@@ -138,7 +139,7 @@ impl Service {
         Self::begin_on(settings, store, namespaces, checked)
     }
 
-    /// Opens a service on Redis.
+    /// Opens a service whose timers and namespaces are in Redis.
     fn open_shared(settings: Settings, redis: &RedisSettings) -> Result<Self, OpenError> {
         let folder = Some(lock(&settings.data)?);
         let report = checked(redis)?;
@@ -163,7 +164,7 @@ impl Service {
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// The files beside the store that cannot be read, each with the reason. Files that are missing are left out.
+    /// Returns the files beside the store that cannot be read, each with the reason. Missing files are left out.
     pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");
@@ -177,7 +178,7 @@ impl Service {
         read.into_iter().filter_map(fault).collect()
     }
 
-    /// Begins to deliver the timers of a store.
+    /// Makes the parts of the service and begins to deliver the timers of the store.
     fn begin_on(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -231,7 +232,7 @@ impl Service {
     }
 }
 
-/// The handles that several parts share. Each part gets those that it names.
+/// The handles from which the parts are made. Each part takes those that it names as its fields.
 struct Base {
     settings: Arc<Settings>,
     timers: Timers,
@@ -257,7 +258,7 @@ struct Base {
 }
 
 impl Base {
-    /// Opens the files beside the store, and begins to deliver its timers.
+    /// Opens the files beside the store, and begins to deliver the store's timers.
     fn begin(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -456,7 +457,7 @@ impl Base {
     }
 }
 
-/// The runtime of the timers of a store, without handlers.
+/// Configures the runtime that delivers the timers of a store. It has no handlers yet.
 fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
     let mut limits = Limits::default();
     limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;

@@ -99,7 +99,7 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Whether another start with the same settings and servers fails too.
+    /// Returns whether another start with the same settings and servers would fail, too.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {
@@ -111,7 +111,7 @@ impl OpenError {
     }
 }
 
-/// The error of a file.
+/// Makes the function that turns an error of this file into an [`OpenError`].
 pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }

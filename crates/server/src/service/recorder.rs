@@ -8,7 +8,7 @@ use tourbillon_api::{Event, EventKind, PlaceOutcome, Placed};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Cancelled, UtcMillis};
 
-/// Records changes of timers. It can be cloned; the clones are the same.
+/// Records changes of timers. Clones share one state.
 #[derive(Clone)]
 pub(super) struct ChangeRecorder {
     events: Events,
@@ -21,7 +21,7 @@ impl ChangeRecorder {
         Self { events, counters, in_flight }
     }
 
-    /// The store's time.
+    /// Returns the present moment by the store's clock.
     pub(super) fn now(&self) -> UtcMillis {
         self.in_flight.now()
     }
@@ -37,7 +37,8 @@ impl ChangeRecorder {
         self.in_flight.metrics().tenants.of(namespace).cancelled.add(1);
     }
 
-    /// Records a creation, and the end of the timer that it has replaced.
+    /// Records a creation, and the end of the timer that the new timer has replaced. Records nothing if no timer was
+    /// made.
     pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
@@ -62,7 +63,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records the cancellation that a request has asked for by this name, unless there was no such timer.
+    /// Records a cancellation that a request asked for. `named` is the name in the request. Records nothing if no timer
+    /// was cancelled.
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
@@ -86,7 +88,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records the cancellation of a timer by an operation on many. `key` is known unless a delivery has begun.
+    /// Shows and counts a timer that an operation on many timers has cancelled. `key` is not known if a delivery has
+    /// begun.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {
@@ -96,18 +99,18 @@ impl ChangeRecorder {
         });
     }
 
-    /// Remembers the history of a timer that was cancelled by an operation on many.
+    /// Records in a timer's history that an operation on many timers has cancelled it.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed. `begun` is a moment before the change: its first delivery may have begun
-    /// already.
+    /// Records that a dead timer was replayed. `begun` is a moment before the change, since the timer's next delivery
+    /// may have begun already.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }
 
-    /// Records that a timer has another due moment.
+    /// Records that the due moment of a timer was moved.
     pub(super) fn moved(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.events.show(|| Event {
             id: Some(id.to_string()),

@@ -1,4 +1,4 @@
-//! The renewal of the shared state: a node reads the changes of the other nodes again and again.
+//! Reads the changes that other nodes have made to the shared state, again and again.
 
 use super::operations::Operations;
 use super::reports::Takeovers;
@@ -9,14 +9,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two reads.
+/// The time between two reads, which is the length of a turn.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of these times between two looks for operations of nodes that are gone.
+/// The number of turns between two searches for operations whose nodes are gone.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of these times between two looks for shards that this node has taken over.
+/// The number of turns between two checks for shards that this node has taken over.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes of other nodes.
+/// Reads the changes that other nodes have made to namespaces, operations and shards.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -27,12 +27,12 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Reads again and again, until the service stops or is dropped. Does nothing if no other node shares the timers.
+    /// Starts a task that reads until the service stops or is dropped. Does nothing if no other node shares the timers.
     pub(super) fn begin(self: &Arc<Self>) {
         if !self.namespaces.is_shared() {
             return;
         }
-        // A service that is dropped without being closed takes its parts with it.
+        // The task holds no strong reference. So a service that is dropped without being closed drops its parts, too.
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         drop(tokio::spawn(async move {
             let mut takeovers = Takeovers::default();

@@ -1,12 +1,12 @@
-//! Restores of backups into the folder of a service that does not run, or into a deployment in Redis without nodes.
+//! Restores a backup into the folder of a service that does not run, or into a deployment in Redis without nodes.
 //!
 //! # A restore that is killed
-//! A restore notes itself in the file `restoring` before it stores the first timer, while it has the store open, and
-//! removes the file after all is on the disk. No service opens a folder with that file. So the timers beside it are
-//! those of a restore that did not end, and the next restore may drop them.
+//! A restore makes the file `restoring` while it has the store open, before it stores the first timer. It removes the
+//! file once everything is on the disk. No service opens a folder with that file. So timers beside the file come from a
+//! restore that did not end, and the next restore may drop them.
 //!
-//! In Redis a note of the deployment has the place of the file. A restore writes it again every few seconds: a note
-//! that is old is that of a restore that was killed.
+//! In Redis a shared document, the note, takes the place of the file. A restore writes the note again every few
+//! seconds, so an old note comes from a restore that was killed.
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
@@ -86,19 +86,19 @@ impl core::error::Error for RestoreError {}
 
 type Names = Vec<Box<str>>;
 
-/// The result of a restore.
+/// The result of a successful restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    /// The moment of the backup.
+    /// The moment at which the backup was taken.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that were there and stay as they were.
+    /// The namespaces that existed before and stay as they were.
     pub(crate) kept: Names,
-    /// The namespaces that are not in the backup although timers are in them. They have no limits and no secrets.
+    /// The namespaces that have restored timers but are not in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
 }
 
-/// Whether a restore into this folder has begun and not ended.
+/// Returns whether a restore into this folder has begun and not ended.
 pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
@@ -112,7 +112,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Removes a file, if there is one.
+/// Removes a file. Does nothing if the file does not exist.
 fn remove(path: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -120,7 +120,7 @@ fn remove(path: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// The numbers of the store's timers.
+/// Counts the timers of the store.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
@@ -132,7 +132,7 @@ fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(format!("{STORE}.ops")))
 }
 
-/// The note of a restore, which is locked for as long as the value lives.
+/// The file `restoring`, which is locked until this value is dropped.
 struct Mark {
     path: PathBuf,
     locked: File,
@@ -152,7 +152,7 @@ impl Mark {
         }
     }
 
-    /// The note of a restore that was killed, if there is one.
+    /// Opens and locks the file that a killed restore has left behind, if there is such a file.
     fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let mark = match Self::open(&path, false) {
@@ -178,8 +178,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into the folder of a service, which must have no timers. `how` gets the store's time. After an
-/// error the folder has no timers.
+/// Restores a backup into a service's folder, which must have no timers. `how` gets the present moment by the store's
+/// clock and returns how timers are restored. After an error the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -231,7 +231,7 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a backup to its end. Returns its moment, and its part beside the timers.
+/// Reads a whole backup to check it. Returns the moment of the backup, and its contents beside the timers.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -243,18 +243,18 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The age from which a note is that of a killed restore, and the time between two writes of a note.
+/// The age from which a note counts as left behind by a killed restore.
 const DEAD: Duration = Duration::from_secs(15);
+/// The time between two writes of a note.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// The note of a restore into a deployment, which a thread writes again and again for as long as the value lives.
+/// The note of a restore into a deployment. A thread writes the note again and again until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Writes the note in the place of the note with this version. Returns the new version; `None` if another process was
-/// quicker.
+/// Replaces the note that has this version. Returns the new version, or `None` if another process was quicker.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -265,7 +265,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Notes a restore. Returns whether the note of a killed restore was there; `None` if another restore is under way.
+    /// Takes the note for this restore. Returns whether a killed restore had left a note. `None` if another restore is
+    /// under way.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -287,7 +288,7 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Ends the writing of the note. Returns its version, by which it can be removed.
+    /// Stops the thread that writes the note. Returns the note's version, by which the note can be removed.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -296,7 +297,7 @@ impl Hold {
     }
 }
 
-/// Removes all timers, which no node delivers.
+/// Removes all timers of a deployment. No node may deliver them.
 fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
@@ -310,7 +311,7 @@ fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     }
 }
 
-/// The timers that are dropped at once.
+/// The number of timers that are dropped in one transaction.
 const AT_ONCE: u32 = 200;
 
 fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
@@ -318,8 +319,9 @@ fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the store's time. After an
-/// error the deployment has no timers, or no node starts on it before another restore has ended.
+/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the present moment by the
+/// store's clock and returns how timers are restored. After an error the deployment has no timers, or no node starts on
+/// it before another restore has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -347,7 +349,7 @@ pub(crate) fn restore_shared(
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
     });
-    // If the note is another process's by now, so are the timers, and neither is touched.
+    // If another process has taken the note by now, the timers belong to that process, too. Then neither is touched.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;
@@ -359,7 +361,8 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Fails if there are nodes or timers. Drops the timers of a restore that was killed.
+/// Prepares a deployment for a restore: drops the timers that a killed restore has stored. Fails if nodes run, or if
+/// other timers are stored.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
@@ -377,8 +380,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup, and those that timers are in. Returns the names of those that were there before,
-/// and of those that only timers name.
+/// Adds the namespaces of a backup, and the namespaces of restored timers. Returns the names that existed before, and
+/// the names that only timers have.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -393,7 +396,8 @@ fn add_namespaces(
             added.insert(name.clone(), Arc::clone(namespace));
         }
     }
-    // Schedules are timers in a namespace whose name ends with that of their occurrences.
+    // A schedule is a timer in an internal namespace, whose name ends with the name of the namespace of its
+    // occurrences.
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace);
     let used: BTreeSet<_> =
         used.map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();

@@ -1,4 +1,4 @@
-//! Reads of single stored timers.
+//! Reads single timers from the store.
 
 use super::names::{Named, not_found};
 use crate::convert::unavailable;
@@ -8,7 +8,7 @@ use tourbillon_api::Problem;
 use tourbillon_durable::Timers;
 use tourbillon_durable::timer::{Address, Timer};
 
-/// The stored timers, each for requests of its own namespace. It can be cloned; the clones are the same.
+/// Reads stored timers, and shows each only to requests of its own namespace. Clones share one state.
 #[derive(Clone)]
 pub(crate) struct StoredTimers {
     timers: Timers,
@@ -20,14 +20,14 @@ impl StoredTimers {
         Self { timers, namespaces }
     }
 
-    /// A stored timer of the namespace, or the problem that there is none.
+    /// Returns a stored timer of the namespace. Fails if the namespace has no such timer.
     pub(crate) async fn get(&self, namespace: &str, at: Address) -> Result<Timer, Problem> {
         self.namespaces.require(namespace)?;
         let timer = self.read(namespace, at).await?;
         timer.ok_or_else(not_found)
     }
 
-    /// A stored timer of the namespace, if there is one.
+    /// Returns a stored timer of the namespace, if the namespace has it.
     pub(super) async fn find(&self, namespace: &str, named: Named<'_>) -> Result<Option<Timer>, Problem> {
         self.read(namespace, named.address(namespace)).await
     }

@@ -1,4 +1,4 @@
-//! A limiter: the deliveries to a host, or of a namespace, that run and that wait.
+//! A limiter counts the deliveries that run and that wait, to one host or of one namespace.
 
 use super::pool::QUICK;
 use crate::delivery::reason::Reason;
@@ -6,12 +6,12 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The span over which a limiter's ends are counted.
+/// The length of one span of time in which a limiter counts its ended deliveries.
 const SPAN: Duration = Duration::from_millis(50);
-/// The least and the greatest number of deliveries that wait in one limiter.
+/// The least and the greatest number of deliveries that may wait in one limiter.
 pub(super) const ROOM: (usize, usize) = (16, 512);
 
-/// How a host answers.
+/// How fast a host answers, and so whether its deliveries count among those to slow hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     Unknown,
@@ -23,21 +23,22 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The deliveries that wait, by their numbers, in order. Some may have gone.
+    /// The numbers of the deliveries that wait, in order. Some of these deliveries may have given up.
     pub(super) waiting: VecDeque<u64>,
-    /// The timers that were unparked and have not arrived, until that moment.
+    /// The number of timers that were unparked and have not arrived. It counts until the moment `coming_until`.
     pub(super) coming: usize,
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How the host answers. `None` if the limiter is not that of a host.
+    /// How fast the host answers. `None` if the limiter does not belong to a host.
     pub(super) pace: Option<Pace>,
-    /// The last end, or the last start of a delivery beside which none ran.
+    /// The moment of the last end of a delivery, or of the last start of a delivery while no other ran.
     pub(super) moved: Instant,
-    /// The limiter is in the list of its pool.
+    /// Whether the limiter is in the list of its pool's starved limiters.
     pub(super) is_starved: bool,
-    /// The start of the present span, and the ends in this span and in the span before.
+    /// The start of the present span.
     pub(super) span: Instant,
+    /// The number of deliveries that ended in the present span, and in the span before.
     pub(super) ends: (usize, usize),
 }
 
@@ -59,7 +60,7 @@ impl Limiter {
         }
     }
 
-    /// The same limiter. Its host counts as quick if it has answered other namespaces quickly.
+    /// Marks the host as quick if `is_quick`, which says that the host has answered other namespaces quickly.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);
@@ -71,13 +72,15 @@ impl Limiter {
         self.shut_until.is_some_and(|until| now < until)
     }
 
-    /// How the host answers. A delivery that waits for long is a sign, too.
+    /// Returns how fast the host answers at this moment. A quick host becomes slow, too, if a running delivery waits
+    /// for it for too long.
     pub(super) fn pace(&self, now: Instant) -> Option<Pace> {
         let hangs = self.running > 0 && now.saturating_duration_since(self.moved) > QUICK;
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
     }
 
-    /// The number of deliveries that may run if no share limits them. `grown` is the number of permits that were added.
+    /// Returns the number of deliveries that may run if no share limits them. `grown` is the number of permits that
+    /// were added for prompt answers.
     pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,
@@ -87,7 +90,7 @@ impl Limiter {
         }
     }
 
-    /// Whether a limiter of a path is needed: the path has failed, and has not worked since.
+    /// Returns whether a path still needs its limiter: the path has failed, and has not worked since.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }
@@ -96,7 +99,7 @@ impl Limiter {
         if now < self.coming_until { self.coming } else { 0 }
     }
 
-    /// Moves the count of ends to the present span.
+    /// Begins a new span for the count of ends if the present span is over.
     pub(super) fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.span);
         if passed >= SPAN {
@@ -105,7 +108,7 @@ impl Limiter {
         }
     }
 
-    /// The number of deliveries that may wait.
+    /// Returns the number of deliveries that may wait in this limiter.
     pub(super) fn room(&self, now: Instant) -> usize {
         let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
         if is_slow || self.is_shut(now) || self.is_careful {

@@ -1,8 +1,8 @@
-//! Permits: how many deliveries may run at a time in the service, in a namespace, and at a host.
+//! Permits limit how many deliveries run at a time in the service, in a namespace, and at a host.
 //!
-//! A delivery needs a permit of each of its limiters and takes all of them at once, so that a delivery that waits for
-//! one limiter holds nothing of another. A delivery whose limiter is full waits in memory if few others do, and is
-//! parked otherwise:
+//! A delivery needs a permit of each of its limiters and takes all of them at once. So a delivery that waits for one
+//! limiter holds nothing of another. A delivery whose limiter is full waits in memory if few other deliveries wait
+//! there, and is parked otherwise:
 //!
 //! ```text
 //!              all limiters have a permit
@@ -15,11 +15,12 @@
 //!
 //! The deliveries that wait bridge the time from an unpark to the next arrival. Their number follows the limiter's
 //! speed: as many may wait as the limiter has ended within a twentieth of a second lately. So a fast host never runs
-//! out of work, and a host that hangs keeps no deliveries in memory. The number in all limiters together is bounded.
+//! out of work, and a host that hangs keeps no deliveries in memory. The number of waiting deliveries in all limiters
+//! together is bounded.
 //!
-//! A host whose breaker is open has a *shut* limiter. Once the limiter opens again it is *careful*: one delivery at a
-//! time, until the host answers. A path whose breaker has opened has a limiter of its own, which is careful until the
-//! path works.
+//! A host whose breaker is open has a *shut* limiter: no delivery runs. Once the limiter opens again it is *careful*:
+//! one delivery at a time, until the host answers. A path whose breaker has opened has a limiter of its own, which is
+//! careful until the path works.
 //!
 //! # Shares
 //! A permit is held for as long as a host does not answer, so hosts that hang must not get all permits:
@@ -54,36 +55,37 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits for a permit in memory.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time in which an unparked timer should have arrived.
+/// The time within which an unparked timer should have arrived at its handler.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that wait in all limiters.
+/// The greatest number of deliveries that wait in all limiters together.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which an idle host is remembered as quick, and the number of limiters beyond which it is not.
+/// The time for which an idle host is remembered as quick, and the number of limiters beyond which no idle host is
+/// remembered.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The number of namespaces without a permit that are looked at when a permit is free.
+/// The number of waiting namespaces to which a free permit is offered.
 const LOOKS: usize = 4;
 
-/// A delivery's request for a permit of the limiter of this reason.
+/// A delivery's request for a permit of the limiter that `reason` names.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The limiter's present limit. For a share it is the limit of all shares of its kind together.
+    /// The limiter's present limit. For a `Share` or `Slow` reason, it is the limit of all namespaces together.
     pub(crate) limit: usize,
 }
 
-/// The permits that slow hosts and hosts that are not known may have together.
+/// Returns how many of the service's `all` permits slow hosts and hosts that are not known may have together.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// The number of timers that a reason has room for.
+/// The number of parked timers that may be unparked for a reason, or the time to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// This many timers may be unparked.
     Now(usize),
-    /// Look again at this moment.
+    /// None can be unparked now. The unparker must ask again at this moment.
     At(Instant),
-    /// Nothing, until something happens.
+    /// None can be unparked now. An event will make the unparker ask again.
     Nothing,
 }
 
@@ -106,12 +108,12 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Tells the waiter that its permits are taken. Dropped if there will be none.
+    /// Tells the waiting delivery that its permits are taken. Dropped if the delivery must be parked.
     sender: oneshot::Sender<()>,
 }
 
 impl State {
-    /// The number of deliveries that may run in a limiter.
+    /// Returns the number of deliveries that may run in a limiter now.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -134,12 +136,12 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// The first limiter without a free permit, if there is one.
+    /// Returns the first of these limiters that has no free permit, if there is such a limiter.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// The number of deliveries that may wait in a limiter.
+    /// Returns the number of deliveries that may wait in a limiter.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -158,7 +160,8 @@ impl State {
         }
     }
 
-    /// Notes that a limiter has no permit. If the limiter is a share, the permits of other namespaces concern it.
+    /// Puts a limiter that has no free permit into the list of its pool, so that it is offered the permits that other
+    /// namespaces give back. Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -176,9 +179,9 @@ impl State {
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
-            // A delivery that has given up its wait leaves its number behind.
+            // A delivery that has given up leaves its number in the limiter.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
-            // A delivery takes all its permits at once, so it goes on waiting in the limiter that is full now.
+            // A delivery takes all its permits at once. So it now waits in the other limiter, which is full.
             if let Some(other) = self.full(&waiter.limiters, now).cloned() {
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.waiting.push_back(number);
@@ -209,8 +212,8 @@ impl State {
         }
     }
 
-    /// Gives used permits back, first to the deliveries that wait. Returns the shares of other namespaces that have a
-    /// free permit now.
+    /// Gives permits back after a delivery, first to the deliveries that wait. Returns the limiters of other namespaces
+    /// to which the free permits were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -220,7 +223,8 @@ impl State {
         let mut others = Vec::new();
         for reason in reasons {
             let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
-            // A share that must go on waiting is put at the end, so the shares take turns.
+            // A limiter that still gets no permit goes to the end of the list, so that each limiter is tried after a
+            // while.
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
                 let Some(other) = other else { break };
@@ -234,8 +238,8 @@ impl State {
         others
     }
 
-    /// Notes an end and the behaviour of the host, before its permits are free: whether all were taken decides on
-    /// growth.
+    /// Notes how the host behaved in a delivery that has ended. Must be called before the permits are given back: the
+    /// host's permits grow only if all were taken.
     fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
@@ -264,7 +268,8 @@ impl State {
 }
 
 impl Permits {
-    /// `most_at_host` is the greatest number of permits of a namespace at a host that answers promptly.
+    /// Makes the permits without a limiter. `most_at_host` is the greatest number of permits of a namespace at a host
+    /// that answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
     }
@@ -273,10 +278,11 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the requested permits. Fails with the reason for which the timer must be parked.
+    /// Takes the requested permits, and waits for them for a short time if few others wait. Fails with the reason for
+    /// which the timer must be parked.
     ///
-    /// The request for the limiter of slow hosts is left out if the delivery's host is quick, and the request for a
-    /// path if the path has not failed lately.
+    /// Two requests are left out at times: the request for the limiter of slow hosts if the delivery's host is quick,
+    /// and the request for a path if the path has not failed lately.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -324,7 +330,8 @@ impl Permits {
             state.next_waiter += 1;
             let (sender, news) = oneshot::channel();
             state.waiters.insert(number, Waiter { limiters: reasons.clone(), sender });
-            // The delivery queues behind others of this limiter, which may wait for another limiter only.
+            // The delivery waits behind others in this limiter. Those may wait for another limiter only, so this
+            // limiter may be free.
             state.pump(queue, now);
             (number, news, queue.clone(), reasons)
         };
@@ -335,7 +342,8 @@ impl Permits {
         }
     }
 
-    /// Shuts a host's limiter for a while. The deliveries that wait in it are parked.
+    /// Lets no delivery run in a limiter for the time `rest`. The deliveries that wait in it are parked. Afterwards one
+    /// delivery at a time may run, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -352,7 +360,8 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Opens the shut limiters of a host and of its paths: for one delivery at a time until a delivery succeeds.
+    /// Opens the limiters of a host and of its paths, for one delivery at a time until the host answers or the path
+    /// works.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
             let state = self.lock();
@@ -361,7 +370,7 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// How many timers that are parked for a limiter have room now.
+    /// Returns how many of the timers that are parked for a limiter have room now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -380,7 +389,7 @@ impl Permits {
         }
     }
 
-    /// Notes that this number of timers is about to be unparked for a limiter.
+    /// Counts timers that are about to be unparked for a limiter, so that the same room is not given twice.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -390,20 +399,21 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Notes that this number of expected timers was not unparked.
+    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);
         }
     }
 
-    /// Forgets the limiters in which nothing happens, but for those of quick hosts.
+    /// Forgets the limiters in which nothing happens. Limiters of quick hosts are kept for an hour unless there are too
+    /// many limiters.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         let State { limiters, waiters, pools, .. } = &mut *state;
         let remembers = limiters.len() <= REMEMBERED.1;
-        // A delivery that waits in one limiter counts in its other limiters once it runs.
+        // A waiting delivery counts in its other limiters once it runs.
         let needed: HashSet<&Reason> = waiters.values().flat_map(|waiter| &waiter.limiters).collect();
         limiters.retain(|reason, limiter| {
             let is_known = limiter.pace == Some(Pace::Quick)
@@ -425,7 +435,7 @@ impl Permits {
     }
 }
 
-/// A delivery that waits.
+/// A delivery that waits for its permits. Dropping it ends the wait and returns permits that came too late.
 struct Wait<'p> {
     permits: &'p Permits,
     number: u64,
@@ -434,7 +444,7 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Whether permits were taken for this delivery in time.
+    /// Waits for the permits. Returns whether they were taken for this delivery in time.
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
@@ -451,7 +461,7 @@ impl Wait<'_> {
     }
 }
 
-/// A delivery that gives up its wait may have got permits at that moment, and returns them.
+/// A delivery may get its permits at the moment at which it gives up. Then it returns them.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -470,7 +480,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The behaviour of a host in a delivery.
+/// How a host behaved in one delivery. `took` is `None` if the host was not called.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
     works: bool,
@@ -478,7 +488,7 @@ struct Noted {
     took: Option<Took>,
 }
 
-/// Permits in all limiters of a delivery, which are free when this value is dropped.
+/// Holds a delivery's permits in all its limiters. Dropping this value gives the permits back.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -492,7 +502,7 @@ impl Permit {
         Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes the answer of a host that was dialled, if there was one: whether the host works.
+    /// Notes how a called host has answered: whether it works, or `None` if it gave no answer.
     pub(crate) fn note(&mut self, works: Option<bool>) {
         let time = self.since.elapsed();
         let took = match works {

@@ -1,15 +1,16 @@
-//! The permits that namespaces share, and how many each may take.
+//! Keeps pools of permits that namespaces share, and limits the permits that each namespace takes.
 
 use crate::delivery::reason::Reason;
 use crate::share::free_for;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The time within which a quick host answers, and the time within which an answer adds a permit.
+/// The time within which a quick host answers.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
+/// The time within which an answer adds a permit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
-/// The time that a host took.
+/// How long a host took to answer: at most [`PROMPT`], at most [`QUICK`], or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
     Prompt,
@@ -17,32 +18,33 @@ pub(super) enum Took {
     Slow,
 }
 
-/// Permits that namespaces share.
+/// Names a set of permits that namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// All permits.
+    /// All permits of the service.
     All,
-    /// Those for hosts that are not quick.
+    /// The permits for hosts that are slow or not known.
     Slow,
-    /// Those at a host.
+    /// The permits for this host.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits; at a host, of one namespace.
+    /// The greatest number of permits in the pool. In the pool of a host, the greatest number of one namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The host has answered its last delivery quickly, of any namespace.
+    /// Whether the host answered its last delivery quickly, whichever namespace the delivery came from.
     pub(super) is_quick: bool,
-    /// The permits that a host has got for its prompt answers.
+    /// The number of permits that were added for the prompt answers of a host.
     pub(super) grown: usize,
-    /// The namespaces' limiters that had no permit when they were last looked at, each of them once.
+    /// The limiters of namespaces that had no free permit when they were last tried, each of them once.
     pub(super) starved: VecDeque<Reason>,
 }
 
 impl PoolName {
-    /// The pool of a limiter, if the limiter is a namespace's share of a pool.
+    /// Returns the pool from which a limiter takes its permits. `None` if the limiter shares its permits with no other
+    /// namespace.
     pub(super) fn of(reason: &Reason) -> Option<Self> {
         match reason {
             Reason::Share(_) => Some(Self::All),
@@ -54,17 +56,19 @@ impl PoolName {
 }
 
 impl Pool {
-    /// The number of further permits that a namespace with `has` permits may take.
+    /// Returns how many more permits a namespace that has `has` permits may take.
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
         let all = match name {
             PoolName::All | PoolName::Slow => self.limit,
-            // A third more: three quarters of it are the permits of one namespace.
+            // The pool is a third larger than the limit of one namespace, since one namespace gets three quarters of
+            // it.
             PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
         };
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Notes how a host has answered. `was_full` says whether the namespace had all its permits there.
+    /// Adds or removes permits of a host by its last answer. `was_full` says whether the namespace used all its permits
+    /// at the host.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

@@ -8,7 +8,7 @@ fn host(name: &str) -> Reason {
     Reason::host("n", name)
 }
 
-/// Lets the host answer quickly once, so that it is known to be quick.
+/// Makes the host answer quickly once, so that it counts as quick.
 async fn answer(permits: &Arc<Permits>, host: &Reason) {
     enter(permits, &[(host, 1)]).await.unwrap().note(Some(true));
 }
@@ -132,7 +132,7 @@ async fn a_delivery_that_is_dropped_while_it_waits_leaves_no_trace() {
     }
 }
 
-/// The limiters of a callback to a host, as the admission makes them.
+/// Enters the limiters of a callback to a host, in the order in which the admission requests them.
 async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> Result<Permit, Reason> {
     let (slow, share) = (Reason::Slow(namespace.into()), Reason::Share(namespace.into()));
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await

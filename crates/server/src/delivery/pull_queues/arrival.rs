@@ -1,4 +1,4 @@
-//! A timer that is due, until a receiver has it.
+//! Finds a receiver for a timer that is due.
 
 use super::buffers::BufferKey;
 use super::claim::OpenClaim;
@@ -10,44 +10,44 @@ use tokio::sync::oneshot;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
-/// The time for which a fetched timer waits for a receiver.
+/// The longest time for which a fetched timer waits in the buffer for a receiver.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
 
-/// A timer that is due and looks for a receiver.
+/// A due timer for which a receiver is searched.
 #[derive(Debug)]
 pub(crate) struct Arrival<'d> {
     pub(super) queues: &'d Arc<PullQueues>,
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which it may wait in the buffer, if it was fetched.
+    /// The moment until which the timer may wait in the buffer. `None` if the timer was not fetched.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
 
-/// The count that includes a timer, so that no second timer is fetched for the same receiver.
+/// Says which count includes a timer. The counts keep a second timer from being unparked for the same receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The count of timers on their way.
+    /// The timer is counted as on its way to the queue.
     Coming,
-    /// The same, after it was woken in the buffer.
+    /// The timer is counted as on its way, after it was woken in the buffer.
     Woken,
-    /// The count of timers that have found a receiver.
+    /// The timer has found a receiver and is counted as about to be handed over.
     Arriving,
     Nowhere,
 }
 
 /// The result of a search for a receiver.
 pub(super) enum Found {
-    /// A receiver, and the namespace may open a claim.
+    /// A receiver waits, and the namespace may open a claim.
     Receiver,
-    /// A place in the buffer, where the timer is woken for a receiver.
+    /// The timer is in the buffer until this moment. The channel wakes it for a receiver.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
 }
 
 impl PullQueues {
-    /// Takes a timer that is due.
+    /// Begins the search for a receiver for a due timer.
     pub(crate) fn arrive<'d>(
         self: &'d Arc<Self>,
         reason: &'d Reason,
@@ -70,7 +70,8 @@ impl Arrival<'_> {
                 Found::Buffered(woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
                     let woken = tokio::time::timeout_at(until, woken).await;
-                    // A receiver may have woken it at the moment of its timeout: then it is not in the buffer any more.
+                    // A receiver may have woken the timer at the moment of the timeout. Then the timer has left the
+                    // buffer.
                     let was_there = buffered.leave();
                     drop(buffered);
                     if matches!(woken, Ok(Err(_))) || was_there {
@@ -89,7 +90,8 @@ impl Arrival<'_> {
         let is_fetched = self.buffered_until.is_some();
         let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
-            // The timers that are about to be handed over are enough. A fetched timer can wait for the next receiver.
+            // The timers that are about to be handed over suffice for the receivers. A fetched timer can wait for the
+            // next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
                 queue.arriving += 1;
@@ -107,7 +109,8 @@ impl Arrival<'_> {
         Found::Buffered(state.buffers.enter(self.reason, self.key), until)
     }
 
-    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits.
+    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if no claim may
+    /// be opened.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -122,7 +125,7 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Takes the timer out of the count in which it is.
+    /// Removes the timer from the count that includes it.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
@@ -138,7 +141,7 @@ impl Arrival<'_> {
     }
 }
 
-/// A timer that goes without its receiver leaves the receiver to the first timer in the buffer.
+/// A timer that has found a receiver may go away without it. Then the receiver gets the first timer in the buffer.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -152,22 +155,23 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A timer in the buffer, which leaves it when this value is dropped.
+/// A timer in the buffer. Dropping this value removes the timer from the buffer.
 struct BufferedArrival<'a, 'd> {
     arrival: &'a Arrival<'d>,
     has_left: bool,
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Takes the timer from the buffer. Returns whether it was there: otherwise it was woken, or the
-    /// queues are closed.
+    /// Removes the timer from the buffer. Returns whether it was there: otherwise it was woken, or the queues are
+    /// closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// A timer that is given up may have been woken for a receiver, and leaves it to the next timer.
+/// A timer whose wait is dropped may have been woken for a receiver just before. Then the next timer in the buffer is
+/// woken.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

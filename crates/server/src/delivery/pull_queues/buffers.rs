@@ -1,4 +1,4 @@
-//! The buffers: fetched timers that wait for a receiver.
+//! Buffers keep fetched timers that wait for a receiver.
 
 use super::coming::{Coming, ON_THE_WAY};
 use crate::delivery::reason::Reason;
@@ -8,13 +8,13 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The time within which a fetch ends.
+/// The longest time for which timers of a fetch that has no answer yet are expected.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The due moment of a timer in a buffer, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues.
+/// The buffers of all queues, by the reason for which a queue's timers are parked.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
@@ -24,21 +24,21 @@ pub(super) struct Buffers {
 /// The buffer of a queue.
 #[derive(Debug, Default)]
 struct Buffer {
-    /// The fetched timers that have not come yet.
+    /// The fetched timers that have not arrived yet.
     coming: Coming,
-    /// The senders that wake the timers that wait, by the due moments of these.
+    /// The channels that wake the waiting timers. The timer that was due first comes first.
     waiting: BTreeMap<BufferKey, oneshot::Sender<()>>,
 }
 
 impl Buffers {
-    /// The key of a timer that may enter a buffer.
+    /// Makes the key under which a timer with this due moment may enter a buffer.
     pub(super) fn key(&mut self, due: UtcMillis) -> BufferKey {
         let number = self.next;
         self.next += 1;
         (due, number)
     }
 
-    /// Notes that a fetch of at most `most` timers begins.
+    /// Notes that a fetch begins, which takes at most `most` timers.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
@@ -48,13 +48,13 @@ impl Buffers {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Forgets the buffers without timers.
+    /// Forgets the buffers in which no timer waits and for which no timer is expected.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes that a fetch has ended, `fewer` timers below the greatest number.
+    /// Notes that a fetch has ended. It took `fewer` timers less than its greatest number.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
@@ -62,12 +62,12 @@ impl Buffers {
         }
     }
 
-    /// The fetched timers of a queue that have not come yet.
+    /// Returns the number of fetched timers of a queue that have not arrived yet, and how long they are expected.
     pub(super) fn coming(&self, reason: &Reason) -> Coming {
         self.by_reason.get(reason).map_or_else(Coming::default, |buffer| buffer.coming)
     }
 
-    /// Counts a timer as fetched, if fetched timers are expected. Returns whether it is.
+    /// Counts an arrived timer as fetched if the queue expects fetched timers. Returns whether it does.
     pub(super) fn has_come(&mut self, reason: &Reason) -> bool {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };
@@ -75,19 +75,21 @@ impl Buffers {
         true
     }
 
-    /// Puts a timer into the buffer of its queue. The receiver of the channel is woken for a receiver of the queue.
+    /// Puts a timer into the buffer of its queue. The returned channel wakes the timer when a receiver comes to the
+    /// queue.
     pub(super) fn enter(&mut self, reason: &Reason, key: BufferKey) -> oneshot::Receiver<()> {
         let (sender, woken) = oneshot::channel();
         self.by_reason.entry(reason.clone()).or_default().waiting.insert(key, sender);
         woken
     }
 
-    /// Takes a timer out of the buffer. Returns whether it was there.
+    /// Removes a timer from the buffer. Returns whether it was there.
     pub(super) fn leave(&mut self, reason: &Reason, key: BufferKey) -> bool {
         self.by_reason.get_mut(reason).is_some_and(|buffer| buffer.waiting.remove(&key).is_some())
     }
 
-    /// Wakes at most `most` timers in the buffer, the longest due first. Returns their number.
+    /// Wakes at most `most` timers in the buffer of a queue, first those that were due first. Returns the number of
+    /// woken timers.
     pub(super) fn wake(&mut self, reason: &Reason, most: usize) -> usize {
         let mut woken = 0;
         while woken < most
@@ -99,7 +101,7 @@ impl Buffers {
         woken
     }
 
-    /// Whether no timer waits in any buffer.
+    /// Returns whether no timer waits in any buffer.
     #[cfg(test)]
     pub(super) fn are_empty(&self) -> bool {
         self.by_reason.values().all(|buffer| buffer.waiting.is_empty())

@@ -1,4 +1,4 @@
-//! Open claims: the timers that receivers have, and how their deliveries end.
+//! Ends and prolongs open claims: the timers that receivers have got.
 
 use super::endings::{EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};
@@ -9,20 +9,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
-/// The time for which the end of a claim waits for the store: less than clients wait, since an answer says more than no
-/// answer.
+/// The time for which a caller that ends a claim waits for the store. It is shorter than clients wait, since an answer
+/// says more than no answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The beginning of an end.
+/// The result of [`PullQueues::begin_end`].
 enum EndBegun {
-    /// No end was asked for before.
+    /// This is the first request to end the claim.
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// An end was asked for before. Another end than this is a problem.
+    /// The end of the claim was requested before. If this request names another end, it gets a problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim, and waits until the store has the end. `None` if no such claim is open here.
+    /// Ends the delivery of an open claim, and waits until the store has the end. Returns `None` if this node has no
+    /// such claim.
     ///
     /// # Cancellation
     ///
@@ -35,7 +36,7 @@ impl PullQueues {
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // If the handler has gone, the ticket is dropped here.
+                // If the handler has gone, this drops the ticket.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }
@@ -67,7 +68,7 @@ impl PullQueues {
         Some(EndBegun::Now(open, ticket, answer))
     }
 
-    /// Prolongs an open claim. Returns the moment at which its time is over.
+    /// Prolongs an open claim. Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (sender, until) = oneshot::channel();
         {
@@ -79,7 +80,7 @@ impl PullQueues {
     }
 }
 
-/// An open claim, on the side of its delivery.
+/// An open claim as the handler of its timer holds it. Dropping this value closes the claim.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(super) queues: Arc<PullQueues>,
@@ -88,7 +89,7 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// The next request of the receiver, or `None` if the timer goes back.
+    /// Waits for the receiver's next request. Returns `None` if the timer must be parked again without an end.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

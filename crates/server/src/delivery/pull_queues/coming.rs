@@ -1,12 +1,12 @@
-//! Timers that are on their way to a queue.
+//! Counts timers that are on their way to a queue.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time in which an unparked timer should have arrived.
+/// The time within which an unparked timer should have arrived at its handler.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The number of timers that are on their way, and the moment until which they are expected.
+/// The number of timers that are on their way, and the moment after which they are no longer expected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coming {
     timers: usize,

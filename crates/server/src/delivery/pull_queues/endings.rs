@@ -1,4 +1,4 @@
-//! Claims whose ends are on their way to the store.
+//! Keeps claims while their ends are on their way to the store.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,13 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause after which a receiver may ask again if a limit was reached.
+/// The pause in milliseconds after which a receiver may ask again if a limit was reached.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The outcome of an end that a receiver has asked for; `None` until it is known.
+/// The outcome of an end that a receiver has requested. `None` until the outcome is known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
-/// The ending claims, by their names.
+/// The claims that are ending, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 
@@ -29,8 +29,8 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to the end of a claim that was asked for before, if this is the same end; `None` if the claim is not
-    /// ending.
+    /// Returns the answer to an end of this claim that was requested before, if that end is the same. Fails if the
+    /// former request named another end. Returns `None` if the claim is not ending.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -43,7 +43,7 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Begins the end of a claim.
+    /// Marks a claim as ending. Returns the ticket by which the handler's side answers, and the channel of the answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -62,8 +62,8 @@ impl Endings {
     }
 }
 
-/// The right to answer a receiver that has ended a claim. If it is dropped without an answer, the receiver learns that
-/// no such claim is open here.
+/// Answers a receiver that has ended a claim. If the ticket is dropped without an answer, the receiver learns that no
+/// such claim is open here.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -72,17 +72,17 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// The store has the end.
+    /// Answers that the store has the end.
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
 
-    /// The delivery had ended before.
+    /// Answers that the delivery had ended before.
     pub(crate) fn came_late(self) {
         self.answer.send_replace(Some(Err(ended())));
     }
 
-    /// The store did not answer, and is not asked again.
+    /// Answers that the outcome is not known, since the store did not answer and is not asked again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";
@@ -96,7 +96,7 @@ impl Drop for EndTicket {
     }
 }
 
-/// The problem of a claim that is not open.
+/// Makes the problem for a claim that is not open.
 pub(crate) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
 }

@@ -1,8 +1,8 @@
 //! The queues from which receivers fetch timers by long polls.
 //!
-//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. A new
-//! receiver has parked timers unparked, as many as it asks for. After the hand-over, the future of the handler keeps
-//! the timer's lease until the receiver acknowledges or refuses the timer, or its time is over.
+//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. When a
+//! receiver comes, parked timers are unparked, as many as the receiver asks for. After the hand-over, the future of the
+//! handler keeps the timer's lease until the receiver acknowledges or refuses the timer, or its time is over.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done
@@ -26,9 +26,9 @@
 //!      └─────── none waits ────────► buffer ── a second is over, the service stops ──► parked: all nodes learn
 //! ```
 //!
-//! A timer looks for a receiver and enters the buffer under one lock. So no timer waits in the buffer beside a receiver
-//! that asks for more timers than are about to be handed over. If such a timer goes away instead, it wakes the first
-//! timer in the buffer.
+//! Under one lock, a timer looks for a receiver and otherwise enters the buffer. So a timer waits in the buffer beside
+//! a receiver only if enough other timers are about to be handed over to it. If such another timer goes away instead,
+//! it wakes the first timer in the buffer.
 //!
 //! # The end of a claim
 //! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:

@@ -1,4 +1,4 @@
-//! The open claims, and the share of them that each namespace has.
+//! Keeps the open claims and limits the share that each namespace has of them.
 
 use super::endings::EndTicket;
 use super::tally::Tally;
@@ -12,9 +12,9 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// The delivery's end. The receiver gets its answer once the store has the end.
+    /// Ends the delivery. The receiver gets its answer once the store has the end.
     End(Verdict, EndTicket),
-    /// More time. The sender gets the moment at which the time is over.
+    /// Prolongs the claim. The channel takes the moment at which the claim expires.
     Renew(oneshot::Sender<Moment>),
 }
 
@@ -24,7 +24,8 @@ pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers could not get all that they asked for, since a namespace had its share of claims.
+    /// The queues whose receivers could not get as many timers as they asked for, since their namespace had its share
+    /// of claims.
     starved: HashSet<Reason>,
 }
 
@@ -43,12 +44,12 @@ impl OpenClaims {
         self.by_name.len()
     }
 
-    /// The number of claims that a namespace may open.
+    /// Returns how many more claims a namespace may open.
     pub(super) fn free(&self, namespace: &str) -> usize {
         free_for(self.by_namespace.get(namespace), self.most.saturating_sub(self.by_name.len()))
     }
 
-    /// The number of claims that the namespace of a queue may open.
+    /// Returns how many more claims the namespace of a queue may open.
     pub(super) fn free_at(&self, reason: &Reason) -> usize {
         match reason {
             Reason::Queue(namespace, _) => self.free(namespace),
@@ -56,7 +57,7 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim. The delivery gets the requests of its receiver.
+    /// Opens a claim. Returns the channel on which the delivery gets the requests of the claim's receiver.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), requests: sender };
@@ -66,12 +67,12 @@ impl OpenClaims {
         requests
     }
 
-    /// The open claim of a namespace.
+    /// Returns the open claim of this name if it belongs to the namespace.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&OpenEntry> {
         self.by_name.get(name).filter(|open| *open.namespace == *namespace)
     }
 
-    /// Removes an open claim.
+    /// Removes an open claim. Returns `None` if it was not open.
     pub(super) fn remove(&mut self, name: &str) -> Option<OpenEntry> {
         let open = self.by_name.remove(name)?;
         self.by_namespace.remove(&open.namespace);
@@ -84,17 +85,18 @@ impl OpenClaims {
         core::mem::take(&mut self.by_name)
     }
 
-    /// Notes a queue whose receivers cannot get more now.
+    /// Notes a queue whose receivers cannot get more timers until a claim ends.
     pub(super) fn starve(&mut self, reason: &Reason) {
         self.starved.insert(reason.clone());
     }
 
-    /// Takes the queues whose receivers may get more once a claim has ended.
+    /// Takes the queues that [`starve`](Self::starve) has noted: their receivers may get more timers after the end of a
+    /// claim.
     pub(super) fn take_starved(&mut self) -> HashSet<Reason> {
         core::mem::take(&mut self.starved)
     }
 
-    /// Whether neither a claim nor the number of a namespace is left.
+    /// Returns whether no claim is left, and no count of a namespace.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

@@ -1,4 +1,4 @@
-//! A long poll: a receiver that waits for timers of a queue.
+//! Long polls, by which a receiver waits for timers of a queue.
 
 use super::coming::ON_THE_WAY;
 use super::endings::AGAIN_MS;
@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tourbillon_api::{Claim, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The time for which a receiver that has got a timer and wants more waits for them.
+/// The time for which a receiver that has got a timer waits for further timers.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The time for which a receiver that does not want to wait is kept for parked timers, which must be unparked first.
+/// The time for which a receiver that does not want to wait is kept if timers are parked, since these must be unparked
+/// first.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
 impl PullQueues {
@@ -56,7 +57,7 @@ impl PullQueues {
             }
             let State { receivers, buffers, .. } = &mut *state;
             let number = receivers.enter(&reason, namespace, max, sender);
-            // The timers in the buffer come at once.
+            // The timers in the buffer can be handed over at once.
             let woken = buffers.wake(&reason, max);
             if let Some(queue) = receivers.queue_mut(&reason) {
                 queue.note_woken(woken);
@@ -76,7 +77,7 @@ impl PullQueues {
     }
 }
 
-/// A receiver that waits, and its claims.
+/// A receiver that waits, and the claims that it has got. If this value is dropped, the claims are given back.
 pub(super) struct Poll<'d> {
     pub(super) queues: &'d PullQueues,
     pub(super) namespace: &'d str,
@@ -88,8 +89,8 @@ pub(super) struct Poll<'d> {
 }
 
 impl Poll<'_> {
-    /// Waits for the first timer, and shortly for more: for the span `first`, or only for `wait` once it is known that
-    /// nothing is parked.
+    /// Waits for the first timer for the span `first`, and then shortly for more timers. Waits only for `wait` once it
+    /// is known that nothing is parked.
     pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
         let begun = tokio::time::Instant::now();
         let mut until = begun + first;
@@ -102,7 +103,8 @@ impl Poll<'_> {
                     self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
-                // The timers that were unparked for this receiver would come to the next receiver after later timers.
+                // Timers were unparked for this receiver and have not come. The next receiver would get them after
+                // later timers.
                 Err(_)
                     if !self.got.is_empty()
                         && begun.elapsed() < ON_THE_WAY
@@ -115,8 +117,8 @@ impl Poll<'_> {
         }
     }
 
-    /// The claims, which the receiver has from now on. Handlers come in any order, so the claims are sorted by the due
-    /// moments.
+    /// Returns the claims, which belong to the receiver from now on. Handlers hand timers over in any order, so the
+    /// claims are sorted by the due moments.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         self.close();
         let mut got = core::mem::take(&mut self.got);
@@ -124,7 +126,7 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Takes the claims that came at the last moment, and no more.
+    /// Closes the channel of claims, and takes the claims that came at the last moment.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
@@ -135,7 +137,7 @@ impl Poll<'_> {
     }
 }
 
-/// A receiver that has gone leaves the queue, and its claims are given back.
+/// When a receiver goes, it leaves the queue, and its claims are given back.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

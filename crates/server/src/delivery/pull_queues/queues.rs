@@ -1,4 +1,4 @@
-//! The queues of all namespaces: receivers, buffers and open claims under one lock.
+//! Keeps the receivers, buffers and open claims of all queues under one lock.
 
 use super::buffers::Buffers;
 use super::coming::ON_THE_WAY;
@@ -11,7 +11,8 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The timers that a fetch takes beyond the requests of receivers: a multiple of the largest request, and a limit.
+/// How many more timers a fetch takes than receivers ask for: at most this multiple of the largest request, and at most
+/// this number.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces: the receivers that wait at them, and the claims that are open.
@@ -20,7 +21,7 @@ pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// Other nodes park timers of the same queues.
+    /// Whether other nodes may have parked timers of the same queues.
     pub(super) has_others: bool,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes the first timer in a buffer, if a receiver waits.
+    /// Wakes the first timer in a queue's buffer if a receiver waits at the queue.
     pub(super) fn wake_one(&mut self, reason: &Reason) {
         if let Some(queue) = self.receivers.queue_mut(reason).filter(|queue| queue.len() > 0) {
             queue.note_woken(self.buffers.wake(reason, 1));
@@ -56,7 +57,7 @@ impl PullQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of parked timers of a queue for which there is room at its receivers.
+    /// Returns how many parked timers of a queue can be unparked for the receivers that wait there.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let State { is_closed, receivers, buffers, claims } = &mut *state;
@@ -78,12 +79,13 @@ impl PullQueues {
 
     // --- Beside other nodes ---
 
-    /// Notes that a fetch begins, whose timers may come before its answer. Returns the greatest number that it takes.
+    /// Begins a fetch for `wanted` timers, which may arrive before the store's answer. Returns the greatest number of
+    /// timers that the fetch may take.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
         let largest = state.receivers.queue(reason).map_or(0, Queue::largest);
-        // Timers for which the namespace may not open a claim would be parked again.
+        // Timers beyond the claims that the namespace may open would be parked again.
         let free = state.claims.free_at(reason);
         let spare = largest.saturating_mul(SPARE.0).min(SPARE.1).min(free.saturating_sub(wanted));
         let most = wanted + spare;
@@ -93,29 +95,29 @@ impl PullQueues {
         most
     }
 
-    /// Notes how many timers a fetch has taken, of the greatest number.
+    /// Ends a fetch of at most `most` timers, which has taken `taken` timers.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }
 
-    /// Whether timers that were unparked for the receivers of a queue have not arrived, or are about to be handed over.
+    /// Returns whether timers are on their way to the receivers of a queue, or about to be handed over.
     pub(super) fn awaits(&self, reason: &Reason) -> bool {
         self.lock().receivers.queue(reason).is_some_and(|queue| queue.awaited(Instant::now()) > 0)
     }
 
-    /// The numbers of receivers that wait, by queue.
+    /// Returns the number of waiting receivers for each queue.
     pub(crate) fn receivers(&self) -> Vec<(Reason, u64)> {
         let state = self.lock();
         state.receivers.awaited().map(|(reason, queue)| (reason.clone(), queue.len() as u64)).collect()
     }
 
-    /// The queues at which receivers wait.
+    /// Returns the queues at which receivers wait.
     pub(crate) fn awaited(&self) -> Vec<Reason> {
         self.lock().receivers.awaited().map(|(reason, _)| reason.clone()).collect()
     }
 
-    /// Takes the news that any node has parked a timer for this reason. Without a reason, such news may have been
-    /// missed.
+    /// Notes that some node has parked a timer for this reason, and fetches it if a receiver waits. Without a reason,
+    /// messages about parked timers may have been missed, so all queues with receivers are fetched from.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {
@@ -132,7 +134,8 @@ impl PullQueues {
         }
     }
 
-    /// Tells the receivers of a queue that nothing is parked for it: receivers that do not want to wait go.
+    /// Tells the receivers of a queue that nothing is parked for the queue, unless timers are on their way. Receivers
+    /// that do not want to wait go away.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.coming(reason).at(now);
@@ -141,26 +144,26 @@ impl PullQueues {
         }
     }
 
-    /// Notes that this number of timers is about to be unparked for a queue.
+    /// Counts timers that are about to be unparked for a queue, so that no more are unparked for the same receivers.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Notes that this number of expected timers was not unparked.
+    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);
         }
     }
 
-    /// The number of open claims.
+    /// Returns the number of open claims.
     pub(crate) fn open(&self) -> usize {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away and gives the timers of open claims back.
+    /// Sends all receivers away and parks the timers of open claims again.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

@@ -1,4 +1,4 @@
-//! The receivers that wait, by queue, and the timers that are on their way to them.
+//! Keeps the receivers that wait at each queue, and counts the timers that are on their way to them.
 
 use super::coming::{Coming, ON_THE_WAY};
 use super::tally::Tally;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of receivers that wait.
+/// The greatest number of receivers that wait at all queues together.
 const MOST_WAITING: usize = 10_000;
 
 /// A message to a receiver.
@@ -20,7 +20,7 @@ const MOST_WAITING: usize = 10_000;
     reason = "it is on its way from a timer to a receiver, and nowhere stored"
 )]
 pub(super) enum Got {
-    /// A claim, and the due moment of its timer.
+    /// A claim for the receiver, and the due moment of the claim's timer.
     Claim(Claim, UtcMillis),
     /// Nothing is parked for the queue at any node.
     Nothing,
@@ -30,18 +30,18 @@ pub(super) enum Got {
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The receivers that have not left yet, of each namespace and in all.
+    /// The number of receivers that have not left yet: of each namespace, and in all.
     by_namespace: Tally,
     all: usize,
     next: u64,
 }
 
-/// The receivers that wait at a queue, and the timers that were unparked for them and have not arrived.
+/// The receivers that wait at one queue, and the timers that were unparked for them and have not arrived.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     receivers: VecDeque<Receiver>,
     pub(super) coming: Coming,
-    /// The timers that have found a receiver and are not handed over yet.
+    /// The number of timers that have found a receiver and are not handed over yet.
     pub(super) arriving: usize,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Queue {
 struct Receiver {
     number: u64,
     max: usize,
-    /// The rest of `max`.
+    /// The number of timers that the receiver still wants, of `max`.
     wants: usize,
     sender: mpsc::UnboundedSender<Got>,
 }
 
 impl Receivers {
-    /// Whether a namespace may have one more receiver.
+    /// Returns whether one more receiver of a namespace may wait.
     pub(super) fn may_enter(&self, namespace: &str) -> bool {
         free_for(self.by_namespace.get(namespace), MOST_WAITING.saturating_sub(self.all)) > 0
     }
@@ -76,7 +76,7 @@ impl Receivers {
         number
     }
 
-    /// Removes a receiver, which may have got all that it wants before.
+    /// Removes a receiver that leaves. It may have left its queue before, after it got as many timers as it wanted.
     pub(super) fn leave(&mut self, reason: &Reason, namespace: &str, number: u64) {
         self.all -= 1;
         self.by_namespace.remove(namespace);
@@ -88,7 +88,7 @@ impl Receivers {
         }
     }
 
-    /// Takes all queues. Their receivers leave later.
+    /// Takes all queues. Their receivers are still counted until they leave.
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -101,18 +101,18 @@ impl Receivers {
         self.by_reason.get_mut(reason)
     }
 
-    /// The queues at which receivers wait.
+    /// Returns the queues at which receivers wait.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&Reason, &Queue)> {
         self.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty())
     }
 
-    /// Whether no receiver has not left.
+    /// Returns whether all receivers have left.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.all == 0 && self.by_namespace.is_empty()
     }
 
-    /// Puts a receiver in place of those of a queue.
+    /// Replaces the receivers of a queue by this receiver.
     #[cfg(test)]
     pub(super) fn replace(&mut self, reason: &Reason, wants: usize, sender: mpsc::UnboundedSender<Got>) {
         let queue = self.by_reason.entry(reason.clone()).or_default();
@@ -121,34 +121,35 @@ impl Receivers {
 }
 
 impl Queue {
-    /// The number of receivers that want more timers.
+    /// Returns the number of receivers that want more timers.
     pub(super) fn len(&self) -> usize {
         self.receivers.len()
     }
 
-    /// The timers that the receivers want.
+    /// Returns the number of timers that all receivers of this queue still want.
     pub(super) fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
     }
 
-    /// The largest request of a receiver.
+    /// Returns the largest number of timers that a receiver of this queue has asked for.
     pub(super) fn largest(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.max).max().unwrap_or(0)
     }
 
-    /// The timers that were unparked and have not arrived, and those that are about to be handed over.
+    /// Returns the number of timers that were unparked and have not arrived, with those that are about to be handed
+    /// over.
     pub(super) fn awaited(&self, now: Instant) -> usize {
         self.coming.at(now) + self.arriving
     }
 
-    /// Notes timers that were woken in the buffer.
+    /// Counts timers that were woken in the buffer as on their way.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Hands a claim to the receiver that has waited longest. Returns whether there is one.
+    /// Hands a claim to the receiver that has waited longest. Returns whether a receiver got it.
     pub(super) fn hand_over(&mut self, claim: &Claim, due: UtcMillis) -> bool {
         while let Some(receiver) = self.receivers.front_mut() {
             let is_there = receiver.sender.send(Got::Claim(claim.clone(), due)).is_ok();
@@ -163,7 +164,7 @@ impl Queue {
         false
     }
 
-    /// Tells all receivers that nothing is parked.
+    /// Tells all receivers of this queue that nothing is parked.
     pub(super) fn send_nothing(&self) {
         for receiver in &self.receivers {
             let _has_gone = receiver.sender.send(Got::Nothing);

@@ -1,8 +1,8 @@
-//! Numbers by namespace.
+//! Counts the receivers or the claims of each namespace.
 
 use std::collections::HashMap;
 
-/// The number of things that each namespace has. A namespace that has none is forgotten.
+/// A count for each namespace. A namespace is forgotten when its count is zero.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

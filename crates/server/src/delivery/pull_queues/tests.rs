@@ -1,4 +1,4 @@
-//! Receivers, timers and claims at the queues.
+//! Tests receivers, timers and claims at the queues.
 
 use super::arrival::{BUFFERED, Found};
 use super::*;
@@ -146,7 +146,8 @@ fn no_timer_waits_in_the_buffer_beside_a_receiver() {
     }
 }
 
-/// The claim of a receiver that ends it with this order, and the order as its handler gets it.
+/// Ends an open claim with this verdict, as a receiver does. Returns the receiver's wait for the answer, and the ticket
+/// that the claim's handler gets.
 async fn ordered(queues: &Arc<PullQueues>, open: &mut OpenClaim, verdict: &Verdict) -> (Waiting, EndTicket) {
     let (at, name, wanted) = (Arc::clone(queues), open.name.clone(), verdict.clone());
     let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });

@@ -1,6 +1,7 @@
-//! Faults of a JSON text, in the words of the interface.
+//! Describes the faults of a JSON text in the words of the interface.
 //!
-//! serde tells the parts of a fault to the error type before it words them, so that no text of serde is read here.
+//! serde gives the parts of a fault to the error type before it writes a message. So no message of serde is parsed
+//! here.
 
 use crate::similar::similar;
 use core::fmt;
@@ -8,15 +9,15 @@ use serde::de::{self, Unexpected};
 use std::borrow::Cow;
 use tourbillon_api::Problem;
 
-/// The greatest number of characters of a request's own text in an answer.
+/// The greatest number of characters that an answer quotes from a request.
 const LONGEST_QUOTE: usize = 64;
 
-/// The kind of value that a type expects.
+/// The kind of value that was expected at a place of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Anything,
     List,
-    /// An object of a type, which itself refuses a field that is there twice.
+    /// An object for a derived type, which itself refuses a field that occurs twice.
     Fields,
     /// An object with any keys.
     Map,
@@ -36,14 +37,14 @@ impl fmt::Display for Expected {
     }
 }
 
-/// A fault of a text, or of a value in it.
+/// A fault of a JSON text, or of a value in it.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The names and numbers on the way to the value, the innermost first.
+    /// The names of fields and numbers of items that lead to the value, the innermost first.
     way: Vec<String>,
     detail: Cow<'static, str>,
-    /// Whether `detail` names the value only: its reader knows the expected kind of value, and the value itself does
-    /// not.
+    /// Whether `detail` names only the found value. [`expecting`](Self::expecting) then adds the expected kind of
+    /// value, which the value's own reader does not know.
     is_mismatch: bool,
 }
 
@@ -52,22 +53,22 @@ impl Fault {
         Self { way: Vec::new(), detail: detail.into(), is_mismatch: false }
     }
 
-    /// A value of the wrong kind.
+    /// Makes the fault for a value of the wrong kind.
     pub(super) fn mismatch(value: impl Into<Cow<'static, str>>) -> Self {
         Self { is_mismatch: true, ..Self::new(value) }
     }
 
-    /// The fault of a text that is not JSON.
+    /// Makes the fault for a text that is not JSON.
     pub(super) fn syntax(error: impl fmt::Display) -> Self {
         Self::new(format!("not JSON: {error}"))
     }
 
-    /// An object has a field twice.
+    /// Makes the fault for an object that has a field twice.
     pub(super) fn twice(name: &str) -> Self {
         Self::new(format!("the field `{}` is there twice", quote(name)))
     }
 
-    /// The same fault, where a value of this kind was expected.
+    /// Adds the expected kind of value to a fault that has named only the found value.
     pub(super) fn expecting(mut self, expected: Expected) -> Self {
         if core::mem::take(&mut self.is_mismatch) {
             self.detail = format!("expected {expected}, not {}", self.detail).into();
@@ -75,7 +76,7 @@ impl Fault {
         self
     }
 
-    /// The same fault, seen from the value around, in which the faulty value has this name or number.
+    /// Adds a step to the way to the faulty value: the name or the number that it has in the value around it.
     pub(super) fn inside(mut self, name: impl Into<String>) -> Self {
         self.way.push(name.into());
         self
@@ -97,7 +98,7 @@ fn quote(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The fault of a name that is not known, with the name that was probably meant, or with all that are known.
+/// Makes the fault for an unknown name, with the known name that was probably meant, or with all known names.
 fn unknown(fault: &str, name: &str, known: &'static [&'static str]) -> Fault {
     Fault::new(match similar(name, known.iter().copied()) {
         Some(meant) => format!("{fault}; is `{meant}` meant?"),

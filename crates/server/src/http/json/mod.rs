@@ -1,9 +1,9 @@
-//! JSON from outside, read once, more strictly than serde's types read it.
+//! Reads JSON from clients in one pass, and more strictly than serde's derived types read it.
 //!
-//! A derived type takes a list for an object: each item is a field, in the order of the type. A map keeps the last of
-//! two values with the same key. A sender meant neither. [`Strict`] stands between the text and the types, and refuses
-//! both; it knows the place of each fault, and the kind of value that was expected there. A value that is kept as it
-//! was written ([`RawJson`](tourbillon_api::RawJson)) is not looked into: whatever is JSON passes.
+//! A derived type takes a list for an object: each item becomes a field, in the order of the type. A map keeps the last
+//! of two values with the same key. A sender meant neither. [`Strict`] stands between the text and the types, and
+//! refuses both. It knows the place of each fault, and the kind of value that was expected there. A value that is kept
+//! as it was written ([`RawJson`](tourbillon_api::RawJson)) is not checked in this way: any valid JSON passes.
 
 mod fault;
 
@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use tourbillon_api::Problem;
 
-/// The value of a JSON text.
+/// Reads a value from a JSON text. Fails with a problem that names the place of the fault.
 pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
         return Err(Problem::field("", "the body is empty"));
@@ -29,7 +29,7 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     Ok(value)
 }
 
-/// A deserializer that refuses a list for an object, and a key that stands twice in a map.
+/// A deserializer that refuses a list for an object, and a key that occurs twice in a map.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Strict<D> {
@@ -38,14 +38,14 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls a part of the inner deserializer. A fault that the part has left takes the place of the inner error, which
-/// could carry the fault only as a text.
+/// Calls the inner deserializer. If the call has left a [`Fault`], that fault replaces the inner error, which could
+/// carry it only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
 }
 
-/// Leaves a fault for [`catch`].
+/// Puts a fault into `place`, where [`catch`] finds it, and returns an empty error instead.
 fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -> Result<T, E> {
     result.map_err(|fault| {
         *place = Some(fault);
@@ -53,7 +53,8 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Methods that let the text decide which kind of value the visitor gets. `$expected` names the kind for a message.
+/// Writes methods that let the text decide which kind of value the visitor gets. `$expected` names the expected kind
+/// for a message.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -100,7 +101,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        // By its name the inner deserializer knows the type that keeps the text as it is.
+        // The name lets the inner deserializer recognise the type that keeps its text as written.
         let expected = Expected::Anything;
         catch(|fault| self.0.deserialize_newtype_struct(name, Reader { visitor, expected, fault }))
     }
@@ -110,7 +111,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// Hands a value over to the visitor of a type, or refuses it.
+/// Passes a value to the visitor of a type, or refuses the value.
 struct Reader<'f, V> {
     visitor: V,
     expected: Expected,
@@ -140,7 +141,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<V::Value, E> {
-        // The document gives numbers 64 bits with a sign, and readers of stored values rely on that.
+        // The OpenAPI document gives numbers 64 bits with a sign, and readers of stored values rely on that.
         let is_beyond = i64::try_from(number).is_err();
         let fault = || Fault::mismatch(number.to_string());
         self.visit(|visitor| if is_beyond { Err(fault()) } else { visitor.visit_u64(number) })
@@ -188,7 +189,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Makes the values inside a value strict, too.
+/// Makes the reading of an inner value strict, too.
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,
@@ -202,7 +203,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Inside<'_, S> {
     }
 }
 
-/// The items of a list.
+/// Reads the items of a list, and adds the number of an item to the fault in it.
 struct Items<A> {
     inner: A,
     count: usize,
@@ -224,12 +225,12 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<A> {
 #[serde(transparent)]
 struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
 
-/// The fields of an object.
+/// Reads the fields of an object, and adds the key of a field to the fault in it.
 struct Entries<'de, A> {
     inner: A,
-    /// The last key.
+    /// The key that was read last.
     key: Cow<'de, str>,
-    /// The keys so far, for a map. A derived type itself refuses a key that stands twice.
+    /// The keys so far, if the object is a map. A derived type itself refuses a key that occurs twice.
     known: Option<HashSet<Cow<'de, str>>>,
 }
 
@@ -281,7 +282,7 @@ mod tests {
     use serde::de::DeserializeOwned;
     use tourbillon_api::{Batch, NamespaceLimits, NewSchedule, NewTimer, RawJson};
 
-    /// The place and the words of a text's fault.
+    /// Returns the place and the message of a text's fault.
     fn fault<T: DeserializeOwned>(text: &str) -> (String, String) {
         let problem = read::<T>(text.as_bytes()).map(drop).unwrap_err();
         assert_eq!(problem.status, 400, "{text}");

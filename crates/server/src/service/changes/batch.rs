@@ -1,4 +1,4 @@
-//! Changes of many timers in one transaction, each with its own answer.
+//! Changes many timers in one transaction. Each change gets its own answer.
 
 use super::{Changes, moment};
 use crate::audit::{Deed, End};
@@ -14,7 +14,7 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Effect, Rejection};
 
 impl Changes {
-    /// Makes changes in one transaction. Each has its answer, in the same order.
+    /// Makes changes in one transaction. Returns an answer for each change, in the same order.
     pub(crate) async fn batch(
         &self,
         namespace: &str,
@@ -29,7 +29,7 @@ impl Changes {
         if let Some(note) = note {
             let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
             match cancelled {
-                // Nothing was changed: the trail has room for changes only.
+                // At most one timer was cancelled: the trail has room for cancellations of many only.
                 0 | 1 if answer.is_ok() => note.forget(),
                 _ => note.end(End::from(&answer).count(cancelled as u64)).await,
             }
@@ -71,7 +71,7 @@ impl Changes {
         Ok(results)
     }
 
-    /// The question to the store for a change. Fails with the answer if it is known without the store.
+    /// Prepares a change for the store. Fails with the change's answer if the answer is known without the store.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -123,8 +123,8 @@ impl Changes {
         }
     }
 
-    /// The answer to a change of a batch. `holders` has the timers that the changes before it have found under their
-    /// keys.
+    /// Makes the answer to a change from the store's answer. `holders` has the timers that earlier changes of the batch
+    /// have found under their keys.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -149,7 +149,7 @@ impl Changes {
                 };
                 let id = match id {
                     Some(id) => id,
-                    // When the batch was prepared, nobody had the key; another caller has made the timer since.
+                    // When the batch was prepared, no timer had the key. Another caller has made the timer since.
                     None => self.stored.find(namespace, named).await?.ok_or_else(not_found)?.id,
                 };
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)
@@ -169,12 +169,12 @@ impl Changes {
     }
 }
 
-/// Whether a change has cancelled a timer.
+/// Returns whether a change has cancelled a timer.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A change that the store was asked for.
+/// A prepared change, until the store has answered.
 #[derive(Debug)]
 enum Question<'c> {
     Put {
@@ -185,7 +185,7 @@ enum Question<'c> {
     Cancel(Named<'c>),
     Move {
         named: Named<'c>,
-        /// The timer before the batch.
+        /// The timer that had the name before the batch.
         before: Option<TimerId>,
     },
 }

@@ -1,4 +1,4 @@
-//! Changes of stored timers: single changes here, many in a transaction in `batch`.
+//! Changes stored timers: single timers here, and many timers in a transaction in `batch`.
 
 mod batch;
 
@@ -17,7 +17,7 @@ use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKi
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A change of one timer, without an argument.
+/// A change of one timer that needs no argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -37,7 +37,7 @@ impl Verb {
     }
 }
 
-/// Changes stored timers.
+/// Carries out requests to change stored timers.
 pub(crate) struct Changes {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -51,7 +51,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Cancels a timer, or drops a dead one.
+    /// Cancels a timer. A dead timer is dropped.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
         let answer = self.cancel_one(namespace, named).await;
@@ -72,7 +72,7 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// The answer to a cancellation that the store has answered.
+    /// Records a cancellation that the store has answered, and makes the answer to the request.
     fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &durable::Cancelled) -> Cancelled {
         self.recorder.cancelled(namespace, named, cancelled);
         let result = match cancelled {
@@ -109,7 +109,7 @@ impl Changes {
         Ok(answer)
     }
 
-    /// Changes a timer.
+    /// Fires, pauses, resumes or replays a timer.
     pub(crate) async fn change(
         &self,
         namespace: &str,
@@ -146,11 +146,11 @@ impl Changes {
     }
 }
 
-/// The moment to which a timer is moved.
+/// Returns the due moment that a request to move a timer gives. Fails if it is too far away.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {
-        // A moment that has passed is now.
+        // A moment in the past counts as now.
         Some(Due::At(moment)) => moment.max(now),
         Some(Due::After(delay)) => now.after(delay),
         None => return Err(Problem::field(pointer, "one of `due` and `delay_ms`")),

@@ -1,13 +1,13 @@
-//! The last count of stored timers.
+//! Remembers the last count of stored timers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The numbers of stored timers by namespace.
+/// The number of stored timers of each namespace.
 pub(super) type Numbers = BTreeMap<Box<str>, u64>;
 
-/// The numbers of stored timers as they were a moment ago, and that moment.
+/// The last count of stored timers, and its moment.
 #[derive(Debug, Default)]
 pub(super) struct CountCache(Mutex<Option<(Instant, Arc<Numbers>)>>);
 
@@ -16,12 +16,12 @@ impl CountCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last count and its moment, if there was one.
+    /// Returns the last count and its moment, if timers were counted before.
     pub(super) fn last(&self) -> Option<(Instant, Arc<Numbers>)> {
         self.lock().clone()
     }
 
-    /// Keeps the count of this moment.
+    /// Remembers a count that was made at this moment.
     pub(super) fn note(&self, numbers: Numbers) -> Arc<Numbers> {
         let numbers = Arc::new(numbers);
         *self.lock() = Some((Instant::now(), Arc::clone(&numbers)));

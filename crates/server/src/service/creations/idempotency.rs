@@ -1,10 +1,10 @@
-//! Idempotency keys, and the memory of the requests that carried them.
+//! Remembers requests by their idempotency keys, and refuses a key that comes with another request.
 //!
 //! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is
 //! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. This
-//! module serves the other promise, that a key is refused for another request: the fingerprint of the request is stored
-//! with the timer, and the fingerprints of the last hour are in memory for timers that have ended. A restart forgets
-//! those: then a key of a timer that has ended is answered with `repeated`, also for another request.
+//! module serves the other promise: a key is refused for another request. For stored timers, the fingerprint of the
+//! request is stored with the timer. For timers that have ended, the fingerprints of the last hour are in memory, and a
+//! restart forgets them. Then the key of an ended timer is answered with `repeated`, also for another request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,19 +15,19 @@ use uuid::Uuid;
 
 /// The time for which a fingerprint is remembered: as long as the store remembers the id.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of fingerprints, some 10 MB. The oldest makes room for a new fingerprint.
+/// The greatest number of remembered fingerprints, which take about 10 MB. A new fingerprint displaces the oldest.
 const MOST: usize = 100_000;
 
-/// The name space of fingerprints.
+/// The UUID namespace from which fingerprints are made.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// The fingerprint of a request: the same for equal requests, after a restart and in later versions too.
+/// Returns the fingerprint of a request. It is the same for equal requests, after a restart and in later versions, too.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys that are in use, by the ids that they give. It can be cloned; the clones are the same.
+/// The idempotency keys in use, by the timer ids that the keys give. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
@@ -39,7 +39,7 @@ struct Inner {
     order: VecDeque<(Instant, u128)>,
 }
 
-/// A request with an idempotency key that is under way. Until it is dropped, no other request with the key begins.
+/// A running request with an idempotency key. Until this value is dropped, no other request with the key begins.
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
@@ -68,7 +68,7 @@ impl Idempotency {
         Ok(Entered { all: self.clone(), id, fingerprint, is_known })
     }
 
-    /// The number of fingerprints in memory.
+    /// Returns the number of fingerprints in memory.
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
@@ -79,13 +79,13 @@ impl Entered {
         self.fingerprint
     }
 
-    /// Whether the request repeats a fulfilled request. The store answers it as the first request and makes
-    /// nothing, so no limit concerns it.
+    /// Returns whether the request repeats a fulfilled request. The store then gives the first request's answer and
+    /// makes no timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the request, which was fulfilled.
+    /// Remembers the request. Called after it was fulfilled.
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();
@@ -107,7 +107,7 @@ impl Drop for Entered {
     }
 }
 
-/// The problem of an idempotency key that was used for another request.
+/// Makes the problem for an idempotency key that was used for another request.
 pub(crate) fn mismatch() -> Problem {
     Problem::new(ProblemKind::IdempotencyMismatch, "another request had this idempotency key")
 }

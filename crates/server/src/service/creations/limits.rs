@@ -1,4 +1,4 @@
-//! The limits of namespaces, at the creation of timers.
+//! Checks the limits of namespaces when timers are created.
 
 use super::count_cache::{CountCache, Numbers};
 use super::naming::{Naming, id_of};
@@ -16,14 +16,14 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which a count that is far from a limit is used again.
+/// The time for which a count of timers is used again, if the count is far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// A count that is this far from a limit is used again: fewer timers are made in that time.
+/// The distance below each limit that a count needs to be used again. Fewer timers are created while it is used.
 const FAR: u64 = 20_000;
-/// The pause after which a creation may be tried again.
+/// The pause in milliseconds after which a refused creation may be tried again.
 const AGAIN_MS: u64 = 1_000;
 
-/// A timer that may be created.
+/// A timer that a request wants to create.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) namespace: &'a str,
@@ -33,13 +33,13 @@ pub(crate) struct Candidate<'a> {
     pub(crate) timer: &'a NewTimer,
     /// The timer's callback, if it has one.
     pub(crate) callback: Option<&'a Callback>,
-    /// The place of the timer in the request.
+    /// The JSON pointer to the timer in the request.
     pub(crate) pointer: &'a str,
-    /// The number of creations ahead of this timer in the same transaction.
+    /// The number of creations before this timer in the same transaction.
     pub(crate) ahead: u64,
 }
 
-/// Keeps the limits of namespaces, and the service's own, at the creation of timers.
+/// Checks the limits of the namespace and of the service when timers are created.
 pub(crate) struct CreationLimits {
     settings: Arc<Settings>,
     timers: Timers,
@@ -59,7 +59,8 @@ impl CreationLimits {
         check_body(limits, timer, pointer)?;
         self.check_host(candidate)?;
         self.check_room(candidate).await?;
-        // The last check, since it takes something: a creation that another limit refuses must not use up the rate.
+        // This check comes last, since it uses something up: a creation that another limit refuses must not use up the
+        // rate.
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
@@ -73,7 +74,7 @@ impl CreationLimits {
         check_delay(limits, Some(Due::At(due)), self.timers.timer_store().now())
     }
 
-    /// Fails if a callback must not go to its host, as far as the text of its URL shows.
+    /// Fails if the callback may not go to its host. Checks only the text of the URL, without resolving the host.
     fn check_host(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { limits, pointer, .. } = candidate;
         let (Some(callback), Some(sent)) = (candidate.callback, &candidate.timer.callback) else {
@@ -95,8 +96,8 @@ impl CreationLimits {
         }
     }
 
-    /// Fails if the namespace or the service has its greatest number of timers. A timer that is stored already, or that
-    /// takes another timer's place, is admitted.
+    /// Fails if the namespace or the service has its greatest number of timers. A creation is still admitted if its
+    /// timer is stored already, or if it replaces another timer.
     async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { namespace, limits, naming, ahead, .. } = candidate;
         let full = |most: u64| {
@@ -121,8 +122,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// The numbers of stored timers: a count of a moment ago if it is far from all limits, since a count reads all
-    /// shards.
+    /// Returns the number of stored timers of each namespace. Uses the last count again if that is recent and far from
+    /// all limits, since a count reads all shards.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let known = self.counts.last();

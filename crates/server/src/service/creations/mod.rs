@@ -1,4 +1,4 @@
-//! Creations of timers: the limits of the namespace, idempotency keys, and the store.
+//! Creates timers: checks the limits of the namespace and the idempotency key, and stores the timer.
 
 mod count_cache;
 mod idempotency;
@@ -26,17 +26,17 @@ use tourbillon_durable::{self as durable, Timers};
 
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 
-/// A creation that the store may be asked for.
+/// A creation that has passed all checks and can be stored.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) order: Order,
-    /// The request's idempotency key.
+    /// Keeps other requests with the same idempotency key out. `None` if the request has no such key.
     pub(super) entered: Option<Entered>,
-    /// The namespace, which is not removed while this value is there.
+    /// The timer's namespace, which cannot be removed while this value is held.
     pub(super) namespace: Arc<Namespace>,
 }
 
-/// Creates timers.
+/// Carries out requests to create timers.
 pub(crate) struct Creations {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -48,8 +48,8 @@ pub(crate) struct Creations {
 }
 
 impl Creations {
-    /// Checks a creation before the store is asked. `pointer` is the place of the timer in the request, and `ahead`
-    /// the number of creations ahead of it in the same transaction.
+    /// Checks a creation before it is stored. `pointer` is the JSON pointer to the timer in the request. `ahead` is the
+    /// number of creations before it in the same transaction.
     pub(super) async fn ready(
         &self,
         namespace: &str,
@@ -92,7 +92,7 @@ impl Creations {
         Ok(Ready { order: (kind, spec), entered, namespace: owner })
     }
 
-    /// Stores a timer.
+    /// Checks and stores a new timer.
     pub(crate) async fn place(
         &self,
         namespace: &str,
@@ -117,7 +117,7 @@ impl Creations {
         self.placed(namespace, naming.key, placed, entered.as_ref()).await
     }
 
-    /// The answer to a creation that the store has answered.
+    /// Records a creation that the store has answered, and makes the answer to the request.
     pub(super) async fn placed(
         &self,
         namespace: &str,
@@ -129,7 +129,8 @@ impl Creations {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // A timer that has ended has no mark. Its request is remembered, unless the service was restarted.
+                // A timer that has ended is not stored, and its fingerprint neither. Its request is remembered in
+                // memory, unless the service was restarted.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());
                 }

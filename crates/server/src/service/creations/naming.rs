@@ -1,19 +1,20 @@
-//! The names of a new timer.
+//! Gives new timers their names.
 
 use crate::state::Trace;
 use tourbillon_durable::timer::TimerId;
 use uuid::Uuid;
 
-/// The names of the ids that idempotency keys give.
+/// The UUID namespace of the ids that come from idempotency keys.
 const IDEMPOTENCY: Uuid = Uuid::from_u128(0x6b0d_6d3c_0a83_4f5e_9d0c_52f1_5b1d_0d7e);
 
-/// The id of the timer that a request with this idempotency key makes: the same for each repetition.
+/// Returns the id of the timer that a request with this idempotency key creates. The id is the same for each
+/// repetition.
 pub(super) fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
     let namespace = Uuid::new_v5(&IDEMPOTENCY, namespace.as_bytes());
     TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
 }
 
-/// The names that a request gives to a new timer, and the trace that the timer belongs to.
+/// The names that a request gives to a new timer, and the trace to which the timer belongs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Naming<'a> {
     pub(crate) key: Option<&'a str>,

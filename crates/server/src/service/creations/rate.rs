@@ -1,28 +1,28 @@
-//! The number of timers that a namespace makes in a second. Without a limit, a namespace could keep the store busy for
-//! all.
+//! Limits how many timers a namespace creates in a second. Without this limit, one namespace could take the whole
+//! capacity of the store.
 
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The namespaces that are remembered. Beyond this number those are forgotten that have made nothing for a second.
+/// The number of remembered namespaces beyond which those are forgotten that have created nothing for a second.
 const MOST: usize = 10_000;
 
-/// The timers that namespaces have made lately.
+/// Counts the recent creations of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 
 /// A token bucket that holds the creations of a second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The creations that are left, as of that moment.
+    /// The number of creations that were left at the moment `at`.
     left: f64,
     at: Instant,
 }
 
 impl CreationRate {
-    /// Takes one of the creations that the namespace has in a second. Fails with the time until there is one.
+    /// Takes a creation from the namespace's rate. Fails with the time until a creation is possible.
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = f64::from(per_second.max(1));

@@ -1,4 +1,4 @@
-//! Groups of dead timers: by the place that they went to and by their last error. The work on a group.
+//! Groups dead timers by their destination and their last error, and changes the timers of a group.
 
 use crate::convert::shown;
 use crate::text::cut;
@@ -8,10 +8,10 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of the error of a group, in bytes.
+/// The greatest length of a group's error, in bytes.
 const LONGEST_ERROR: usize = 120;
 
-/// The dead timers that went to the same place and had the same last error.
+/// A group of dead timers: those with the same destination and the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
     /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be
@@ -22,12 +22,12 @@ pub(crate) struct DeadGroup {
 }
 
 impl DeadGroup {
-    /// The group of this place and this error, which is cut.
+    /// Makes the group of this destination and this error. The error is cut to its greatest length.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }
 
-    /// The group of a dead timer.
+    /// Returns the group to which a dead timer belongs.
     pub(crate) fn of(timer: &Timer) -> Self {
         let timer = shown(timer, false);
         let host = |url: &str| {
@@ -43,7 +43,7 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Whether a timer is dead and of the group. An empty place, or an empty error, stands for any.
+    /// Returns whether a timer is dead and belongs to the group. An empty place, or an empty error, matches any.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;
@@ -54,7 +54,7 @@ impl DeadGroup {
     }
 }
 
-/// Dead timers that are replayed, or dropped: all of the namespace, or those for which both conditions hold.
+/// Replays or drops dead timers: all of the namespace, or those that have the label and are in the group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -63,7 +63,7 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// The change of a dead timer, `None` if the timer is not in the group.
+    /// Returns the change of a dead timer, or `None` if the timer is not in the group.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

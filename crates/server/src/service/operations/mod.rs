@@ -1,8 +1,8 @@
-//! Operations on many timers, which go on after the answer to their request and after a restart.
+//! Runs operations on many timers. They go on after the answer to their request, and after a restart.
 //!
-//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It leaves the
-//! timers alone that were made, or have died, after its start: a timer that is made once the request was answered
-//! stays, even if it has the label.
+//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It changes no
+//! timer that was created, or has died, after the operation's start. So a timer that is created after the answer to the
+//! request stays, even if it has the label.
 
 mod dead_group;
 mod records;
@@ -25,11 +25,11 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The time by which two nodes' estimates of the server's time may differ: they are late by at most the time of an
-/// answer.
+/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate is late by at most the
+/// time that the server's answer takes.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// Runs operations on many timers.
+/// Starts operations on many timers, and knows how far they are.
 pub(crate) struct Operations {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -41,7 +41,7 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation. It begins even if the future is dropped.
+    /// Begins an operation. The operation begins even if the future is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
@@ -59,7 +59,7 @@ impl Operations {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
-    /// The operations of a namespace that run, or have ended within the last hour, the latest first.
+    /// Returns the operations of a namespace that run, or have ended within the last hour, the latest first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
         self.namespaces.require(namespace)?;
         Ok(self.records.list(namespace).await)
@@ -101,7 +101,7 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Writes an entry of the audit trail about an operation, if it is known who has asked for it.
+    /// Writes an entry about an operation into the audit trail, if the operation's author is known.
     async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
         if let Some(author) = unfinished.by.clone() {
             let deed = unfinished.work.deed(&unfinished.namespace).target(id);
@@ -109,38 +109,39 @@ impl Operations {
         }
     }
 
-    /// Goes on with the operations that have not ended.
+    /// Continues the operations that a former process of this service has not finished.
     pub(crate) fn resume(self: &Arc<Self>) {
         for (id, unfinished) in self.records.unfinished() {
             self.run(id, unfinished);
         }
     }
 
-    /// Goes on with the operations of nodes that are gone. The next call tries again after a failure.
+    /// Continues the operations of nodes that are gone. After a failure the next call tries again.
     pub(crate) async fn take_over(self: &Arc<Self>) {
         for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
             self.run(id, unfinished);
         }
     }
 
-    /// Writes the file, or the shared document. The next write has everything, so a failure loses nothing.
+    /// Writes the operations into the file, or into the shared document. Each write has all operations, so a failed
+    /// write loses nothing.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;
         written.map_err(io::Error::other).and_then(|written| written)
     }
 
-    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
+    /// Returns an operation by its id, whichever node runs it. `None` if the namespace has no such operation.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         self.records.find(namespace, id).await
     }
 
-    /// The number of operations that run here.
+    /// Returns the number of operations that this process runs.
     pub(crate) fn running(&self) -> usize {
         self.records.running()
     }
 
-    /// Waits until no operation runs, for at most this time. Returns whether none runs. Blocks.
+    /// Waits until no operation runs here, for at most the time `patience`. Returns whether none runs. Blocks.
     pub(crate) fn await_end(&self, patience: Duration) -> bool {
         self.records.await_end(patience)
     }

@@ -1,8 +1,8 @@
-//! The operations of a service: how far each is, and the file of those that have not ended.
+//! Keeps the progress of operations, and the file of the operations that have not ended.
 //!
 //! The file has the operations with their places in their lists. It is written at the start of an operation, at its
-//! end, and once a second in between. After a kill the work goes on from an earlier place: the timers that were
-//! cancelled since are gone by then, and are not counted.
+//! end, and once a second in between. After a kill the operation goes on from an earlier place. The timers that it has
+//! cancelled since that place are gone by then, and are not counted.
 //!
 //! Beside other nodes a shared document of the deployment takes the place of the file, and is written at the same
 //! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a
@@ -32,30 +32,30 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::TimerStore as _;
 use tourbillon_redis::RedisStore;
 
-/// The greatest number of operations at a time, of which each namespace has a share.
+/// The greatest number of operations that run at a time. Each namespace has a share of them.
 const MOST_RUNNING: usize = 16;
-/// The greatest number of operations that have ended and are shown.
+/// The greatest number of ended operations that are remembered.
 const MOST_ENDED: usize = 1_000;
 /// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of operations that have ended and are shown by other nodes.
+/// The greatest number of ended operations that the shared document has.
 const MOST_SHARED: usize = 100;
 /// The name of the shared document with the operations of all nodes.
 const DOCUMENT: &str = "operations";
-/// Attempts to change the document while other nodes change it.
+/// The number of attempts to change the document while other nodes change it.
 const TURNS: usize = 64;
 /// The time between two writes of the file, unless an operation starts or ends.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation as it is in the shared document.
+/// An operation in the shared document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The node that works on it; none if that has stopped.
+    /// The node that runs the operation. `None` if that node has stopped.
     node: Option<u64>,
-    /// The moment of its end.
+    /// The moment at which the operation ended.
     ended: Option<UtcMillis>,
 }
 
@@ -70,20 +70,20 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service, with their file or shared document.
+/// The operations of a service. Keeps their file or shared document.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The deployment that has the shared document, if nodes share it.
+    /// The deployment with the shared document. `None` if no nodes share the timers.
     shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the file was last written, held by its writer.
+    /// The moment at which the file was last written. The lock is held during a write, so that writes do not overlap.
     written: Mutex<Instant>,
-    /// The number of tasks.
+    /// The number of running tasks, for those that wait until none runs.
     tasks: watch::Sender<usize>,
 }
 
 impl OperationRecords {
-    /// Reads the operations that have not ended.
+    /// Reads the operations that have not ended from the file.
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
@@ -104,7 +104,7 @@ impl OperationRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operations that have not ended.
+    /// Returns the operations that have not ended.
     pub(super) fn unfinished(&self) -> File {
         let records = self.lock();
         records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
@@ -114,13 +114,14 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the file, or the shared document. A node that stops leaves its operations to others. Blocks.
+    /// Writes the file, or the shared document. With `stops`, gives up this node's operations, so that other nodes take
+    /// them over. Blocks.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
             Some(store) => {
                 block_on(self.write_shared(store, stops))?;
-                // The file of the time before the service moved to Redis.
+                // The file was left from the time before the service moved to Redis.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
                 }
@@ -179,7 +180,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes the operations over whose nodes have stopped or are gone.
+    /// Takes over the operations whose nodes have stopped or are gone. Returns them.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(store).await?;
@@ -210,12 +211,12 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Whether this node works on an operation.
+    /// Returns whether this node still runs an operation. Another node may have taken it over.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// An operation of any node by its id, if it belongs to the namespace and is not forgotten.
+    /// Returns an operation by its id, whichever node runs it. `None` if the namespace has no such operation.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         let known = self.get(namespace, id);
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
@@ -223,7 +224,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// The operations of a namespace that are not forgotten, of all nodes, the latest first.
+    /// Returns all remembered operations of a namespace, of all nodes, the latest first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -242,18 +243,18 @@ impl OperationRecords {
         all
     }
 
-    /// Whether the file must be written again.
+    /// Returns whether the last write is so old that the file must be written again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
 
-    /// Counts a task until the returned value is dropped.
+    /// Counts a running task, until the returned value is dropped.
     pub(super) fn begin_task(&self) -> Task {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation, unless there are too many, or the namespace has more than its share.
+    /// Adds an operation. Fails if too many operations run, or if the namespace has its share of them.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -270,12 +271,12 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Removes an operation that was not begun.
+    /// Removes an operation that could not be begun.
     pub(super) fn remove(&self, id: &str) {
         self.lock().remove(id);
     }
 
-    /// Shows the progress of an operation.
+    /// Updates the progress of an operation.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation = unfinished.shown(id);
@@ -283,7 +284,7 @@ impl OperationRecords {
         }
     }
 
-    /// Ends an operation, which has failed if there is an error.
+    /// Marks an operation as ended. It has failed if `error` is given.
     pub(super) fn end(&self, id: &str, error: Option<String>) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation.state =
@@ -294,7 +295,7 @@ impl OperationRecords {
         }
     }
 
-    /// An operation by its id, if it belongs to the namespace and is not forgotten.
+    /// Returns an operation that this process remembers. `None` if the namespace has no such operation.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -302,7 +303,7 @@ impl OperationRecords {
         Some(record.operation.clone())
     }
 
-    /// Waits until no task runs, for at most this time. Returns whether none runs. Blocks.
+    /// Waits until no task runs, for at most the time `patience`. Returns whether none runs. Blocks.
     pub(super) fn await_end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while *self.tasks.borrow() > 0 {
@@ -314,7 +315,7 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets operations that have ended long ago.
+    /// Forgets operations that ended an hour ago, and the oldest ended operations beyond the limit.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =
@@ -328,7 +329,7 @@ impl OperationRecords {
     }
 }
 
-/// Counts one running operation; dropped when its task ends.
+/// Counts one running task. Dropped when the task ends.
 pub(super) struct Task(watch::Sender<usize>);
 
 impl Drop for Task {

@@ -1,4 +1,4 @@
-//! One operation on its way through its lists of timers.
+//! Runs one operation: walks through its lists of timers and changes them page by page.
 
 use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};
@@ -11,14 +11,16 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers in one transaction.
+/// The number of timers that an operation changes in one transaction.
 const AT_ONCE: u32 = 200;
-/// The same on Redis, where no transaction has them all: a page by the beginning of the key asks all sets of keys.
+/// The number of timers in a page on Redis. Pages are larger there: no transaction has all timers of a page, and a page
+/// by the beginning of the key asks every set of keys.
 const AT_ONCE_SHARED: u32 = 1_000;
-/// The number of occurrences that a backfill makes in one transaction.
+/// The number of occurrences that a backfill creates in one transaction.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The shortest and the longest pause after an error of the store.
+/// The shortest pause after an error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause after an error of the store.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 impl Operations {
@@ -27,13 +29,14 @@ impl Operations {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
         tokio::spawn(async move {
             scan.run().await;
-            // The scan is gone by now: once no task is counted, no task has the store, which may be opened again.
+            // The scan is dropped by now. So once no task is counted, no task holds the store, and the store may be
+            // opened again.
             drop(task);
         });
     }
 }
 
-/// The walk of an operation over its timers.
+/// Walks over the timers of one operation.
 struct BulkScan {
     operations: Arc<Operations>,
     id: Box<str>,
@@ -45,7 +48,7 @@ impl BulkScan {
         Self { operations, id, unfinished }
     }
 
-    /// Works until the operation ends or the service stops.
+    /// Runs until the operation ends or the service stops.
     async fn run(mut self) {
         let lists = self.unfinished.work.lists(&self.unfinished.namespace);
         let operations = Arc::clone(&self.operations);
@@ -58,7 +61,7 @@ impl BulkScan {
             let Some(list) = lists.get(self.unfinished.list) else { break None };
             let step = self.step(list).await;
             if !operations.records.has(&self.id) {
-                // Another node has taken it over.
+                // Another node has taken the operation over.
                 return;
             }
             operations.records.update(&self.id, &self.unfinished);
@@ -86,7 +89,7 @@ impl BulkScan {
         drop(operations.write_records().await);
     }
 
-    /// Takes one step: a page of timers, or some occurrences of a backfill.
+    /// Takes one step: changes a page of timers, or creates some occurrences of a backfill.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -113,7 +116,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of a change. `before` is the timer before it, and `at` a moment before it.
+    /// Counts and records the effect of a change. `before` is the timer before the change, and `at` a moment before the
+    /// change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -138,7 +142,7 @@ impl BulkScan {
         }
     }
 
-    /// Makes some occurrences of a backfill.
+    /// Creates the next occurrences of a backfill.
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();

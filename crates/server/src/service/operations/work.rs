@@ -1,4 +1,4 @@
-//! The work of operations on many timers, and how far it is.
+//! Describes the work of operations on many timers, and their progress.
 
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
@@ -9,7 +9,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The work of an operation.
+/// The work of an operation: which timers it changes, and how.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     Cancel(CancelMany),
@@ -18,17 +18,17 @@ pub(crate) enum Work {
     Backfill(BackfillWork),
 }
 
-/// The instants of a schedule whose occurrences are made.
+/// The range of a schedule's instants for which a backfill creates occurrences.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The instants come after this moment.
+    /// The range begins after this moment.
     pub(crate) after: UtcMillis,
     pub(crate) until: UtcMillis,
 }
 
 impl Work {
-    /// The lists over which the operation walks, one after the other.
+    /// Returns the lists of timers over which the operation walks, one after the other.
     pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
         let namespace = Some(namespace.into());
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
@@ -37,12 +37,12 @@ impl Work {
                 vec![Filter { namespace, label: text(label), ..Filter::default() }]
             }
             Self::Cancel(CancelMany { key_prefix, .. }) => {
-                // Dead timers have left their keys, and are listed apart.
+                // Dead timers are not listed by their keys, so they have a list of their own.
                 let living = Filter { namespace, key_prefix: text(key_prefix), ..Filter::default() };
                 let dead = Filter { phase: Some(Phase::Dead), ..living.clone() };
                 vec![living, dead]
             }
-            // The list is not read: the walk makes the occurrences of the instants.
+            // This list is not read: a backfill creates occurrences instead.
             Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
             Self::Replay(ReplayMany { label }) => {
                 vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
@@ -54,7 +54,7 @@ impl Work {
         }
     }
 
-    /// The operation as the audit trail has it.
+    /// Describes the operation for the audit trail.
     pub(super) fn deed(&self, namespace: &str) -> Deed {
         let (action, detail) = match self {
             Self::Cancel(CancelMany { label: Some(label), .. }) => {
@@ -85,7 +85,7 @@ impl Work {
         Deed::new(action).namespace(namespace).detail(detail)
     }
 
-    /// The change of a timer, none if the operation leaves the timer alone.
+    /// Returns the change of a timer, or `None` if the operation leaves the timer alone.
     pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
         match (self, &timer.state) {
             (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
@@ -96,7 +96,7 @@ impl Work {
     }
 }
 
-/// An operation that has not ended, as it is in the file.
+/// An operation that has not ended, as the file keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
@@ -105,11 +105,11 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The number of the list.
+    /// The index of the list of timers that is walked now, in [`Work::lists`].
     pub(super) list: usize,
-    /// The place in the list.
+    /// The place that the walk has reached in that list. `None` at the list's start.
     pub(super) cursor: Option<Cursor>,
-    /// The person or program that has asked for it.
+    /// The person or program that asked for the operation.
     #[serde(default)]
     pub(super) by: Option<AuditAuthor>,
 }

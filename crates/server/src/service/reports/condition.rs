@@ -1,4 +1,4 @@
-//! The service's condition: numbers, health, readiness.
+//! Judges the service's condition: its health, its readiness, and its counts.
 
 use super::hosts::hosts_now;
 use super::liveness::Liveness;
@@ -16,14 +16,14 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The time that the store may take for a small read.
+/// The time within which the store must answer a small read.
 const SLOW: Duration = Duration::from_secs(2);
 /// The time for which a shared store may fail before the node counts as cut off from it.
 const OUT: Duration = Duration::from_secs(2);
-/// The greatest number of hosts that are shown.
+/// The greatest number of shown hosts.
 const MOST_HOSTS: usize = 100;
 
-/// The condition of a service.
+/// Judges the condition of a service.
 pub(crate) struct Condition {
     pub(crate) timers: Timers,
     pub(crate) namespaces: Arc<Namespaces>,
@@ -33,25 +33,25 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The number of handlers beyond which the loop claims nothing.
+    /// The greatest number of running handlers. With this number, the loop that delivers timers claims no more.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
 }
 
 impl Condition {
-    /// The time since the start.
+    /// Returns the time since the start of the service.
     pub(crate) fn up(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// See [`Service::alive`](crate::Service::alive).
+    /// Checks that the loop that delivers timers polls the store: see [`Service::alive`](crate::Service::alive).
     pub(crate) fn alive(&self) -> Result<(), Box<str>> {
         let (health, stats) = (self.timers.health(), self.timers.stats());
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
     }
 
-    /// See [`Service::healthy`](crate::Service::healthy).
+    /// Checks that the service does its work: see [`Service::healthy`](crate::Service::healthy).
     pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
         self.alive()?;
         match self.timers.health() {
@@ -62,8 +62,8 @@ impl Condition {
         }
     }
 
-    /// The time for which the loop has not polled although timers were due, or for which the store fails. `overdue` is
-    /// the time for which the oldest due timer waits.
+    /// Returns for how long the loop that delivers timers has not polled although timers were due, or for how long the
+    /// store fails. `overdue` is the time since the oldest pending timer was due.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
@@ -78,7 +78,7 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the store can be used, by a small read and by the last errors.
+    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons against it.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {
@@ -109,7 +109,7 @@ impl Condition {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         if let Some(error) = self.refusal() {
-            // The refusal of a part that is away says nothing of the other parts.
+            // A refusal may come from a part of the store that is away. It says nothing of the other parts.
             let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
             if !(is_part_away && may_be_of_part) {
                 reasons.push(format!("changes are refused: {error}"));
@@ -118,14 +118,13 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// The reason for which the store refuses changes of anybody: since the first refusal, until a change of the kind
-    /// succeeds.
+    /// Returns why the store refuses changes of all callers. A refusal lasts until a change of its kind succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Reads a little. Returns how many parts of the store cannot be used, and how many there are. If more than half
-    /// can be used, this service does most of its work, and every other node is in the same state.
+    /// Reads a little from the store. Returns how many parts of the store cannot be used, and how many parts it has. If
+    /// more than half can be used, this service does most of its work, and every other node is in the same state.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -134,14 +133,14 @@ impl Condition {
         Ok((away.count(), nodes.shards.len()))
     }
 
-    /// The numbers of stored timers, schedules apart.
+    /// Counts the stored timers, without the internal timers of schedules.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let mut counts = self.timers.counts().await?;
         counts.by_namespace.retain(|(namespace, _), _| !namespace.starts_with(Schedules::NAMESPACES));
         Ok(counts)
     }
 
-    /// The time for which the oldest pending timer is due.
+    /// Returns the time since the oldest pending timer was due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
         let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
@@ -159,7 +158,7 @@ impl Condition {
         view.collect()
     }
 
-    /// The numbers of the service, for a person.
+    /// Returns the service's counts for a person.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
         let stats = self.timers.stats();

@@ -1,4 +1,4 @@
-//! Dead timers in groups: by the place that they went to, and by their last error.
+//! Counts dead timers in groups: by their destination and their last error.
 
 use super::Reports;
 use crate::convert::unavailable;
@@ -9,11 +9,12 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::Filter;
 
-/// The greatest number of dead timers that are looked at for their groups, and of those that are read at once.
+/// The number of dead timers after which no more are counted.
 const MOST: usize = 2_000;
+/// The number of dead timers that are read at once.
 const AT_ONCE: u32 = 50;
 
-/// How many timers a group has in a namespace, and when they died.
+/// The number of timers that a group has in a namespace, and when the first and the last of them died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deaths {
     pub(crate) count: u64,
@@ -21,19 +22,19 @@ pub(crate) struct Deaths {
     pub(crate) last: UtcMillis,
 }
 
-/// The groups of the dead timers that died last.
+/// The dead timers in groups. If there are many, only those count that died last.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// The groups, with their namespaces, the largest first.
+    /// The groups with their namespaces and counts, the largest group first.
     pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
-    /// The number of timers that are in them.
+    /// The number of dead timers that were counted.
     pub(crate) looked: u64,
-    /// Whether there are no other dead timers.
+    /// Whether all dead timers were counted.
     pub(crate) is_whole: bool,
 }
 
 impl Reports {
-    /// The groups of the dead timers of a namespace, or of all: of those that died last, if there are many.
+    /// Groups the dead timers of a namespace, or of all namespaces. If there are many, only those count that died last.
     pub(crate) async fn dead_groups(&self, namespace: Option<&str>) -> Result<DeadGroups, Problem> {
         let filter = Filter {
             namespace: namespace.map(Into::into),

@@ -1,35 +1,35 @@
-//! How full the disk is.
+//! Measures how full the disk is.
 
 use super::Reports;
 
 /// The room on the file system of the data folder, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// The bytes of the files in the folder.
+    /// The bytes of all files in the data folder.
     pub(crate) used: u64,
-    /// The bytes that are free for the service.
+    /// The bytes that the service can still use.
     pub(crate) free: u64,
     /// All bytes of the file system.
     pub(crate) size: u64,
-    /// The free bytes below which nothing new is stored.
+    /// The service stores nothing new if fewer bytes than this are free.
     pub(crate) keep_free: u64,
 }
 
 impl Disk {
-    /// Whether nothing new is stored since too little is free.
+    /// Returns whether nothing new is stored, since too little is free.
     pub(crate) fn is_full(&self) -> bool {
         self.free < self.keep_free
     }
 
-    /// Whether less is free than a tenth of the file system, or than twice the bytes that must stay free.
+    /// Returns whether less is free than a tenth of the file system, or than twice the bytes that must stay free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }
 }
 
 impl Reports {
-    /// The room on the disk, if the timers are in a file and the system says it. Blocks for as long as that
-    /// takes.
+    /// Measures the disk. `None` if the timers are in Redis, or if the system does not tell. Blocks until the disk has
+    /// answered.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces.is_shared() {
@@ -47,7 +47,7 @@ impl Reports {
         })
     }
 
-    /// The system does not tell it.
+    /// Returns `None`: on this system the disk is not measured.
     #[cfg(not(unix))]
     pub(crate) fn disk(&self) -> Option<Disk> {
         None

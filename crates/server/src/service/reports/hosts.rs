@@ -1,28 +1,28 @@
-//! The hosts of callbacks at present, over all namespaces.
+//! Sums up the present state of each callback host over all namespaces.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_callback::{Caller, HostReport};
 
-/// A host, as the namespaces meet it at present.
+/// The present state of a host, over all namespaces.
 #[derive(Debug, Default)]
 pub(super) struct HostNow {
-    /// The callbacks under way.
+    /// The number of running callbacks to the host.
     pub(super) running: u64,
-    /// The greatest number of failures in a row, of a namespace to the host or to a path that is shut.
+    /// The greatest number of failures in a row. Each namespace counts separately, and so does each path that is shut.
     pub(super) failures: u32,
-    /// The breakers that are not closed. Those that are open for the longest time come first.
+    /// The breakers that are not closed, those first that stay open for the longest time.
     pub(super) open: Vec<HostReport>,
 }
 
 impl HostNow {
-    /// The longest time for which nothing is sent, if a breaker is not closed.
+    /// Returns the longest time for which a breaker stays open. `None` if all breakers are closed.
     pub(super) fn open_for(&self) -> Option<Duration> {
         self.open.first().and_then(|report| report.open_for)
     }
 }
 
-/// The hosts that have had callbacks, by their names.
+/// Returns the hosts that have had callbacks, by their names.
 pub(super) fn hosts_now(caller: &Caller) -> BTreeMap<Box<str>, HostNow> {
     let mut hosts: BTreeMap<Box<str>, HostNow> = BTreeMap::new();
     for report in caller.hosts() {

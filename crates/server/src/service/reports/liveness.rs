@@ -1,4 +1,4 @@
-//! Whether the loop that delivers timers is alive.
+//! Judges whether the loop that delivers timers is alive.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use tourbillon_durable::Health;
 /// The time after which a loop that does not poll counts as dead.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// The number of claims of the loop, and the moment at which it was last seen to grow.
+/// Remembers how often the loop has claimed timers, and when that number was last seen to grow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -19,7 +19,7 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// The time since the number of claims was last seen to grow.
+    /// Returns the time since the number of claims was last seen to grow.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };
@@ -27,8 +27,8 @@ impl Liveness {
         now.saturating_duration_since(self.grew)
     }
 
-    /// Fails with the reason if the loop does not poll although it should. With `capacity` handlers running the loop
-    /// claims nothing, and need not poll.
+    /// Fails with the reason if the loop does not poll although it should. While `capacity` handlers run, the loop
+    /// claims nothing and need not poll.
     pub(super) fn judge(
         &mut self,
         health: &Health,
@@ -57,7 +57,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The verdict on a loop that has been silent for a time while a timer has been overdue for another.
+    /// Returns the verdict on a loop that has been silent for a time, while a timer has been overdue for another time.
     fn verdict(silent: Duration, overdue: Duration, running: usize) -> Result<(), Box<str>> {
         let begin = Instant::now();
         let mut liveness = Liveness { claims: 0, grew: begin };

@@ -1,4 +1,4 @@
-//! Reports for people and programs: the past, the present and the near future of the service.
+//! Reports the past, the present and the near future of the service to people and programs.
 
 mod condition;
 mod dead;
@@ -38,10 +38,10 @@ use tourbillon_durable::store::Span;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Timers, UtcMillis};
 
-/// The greatest number of breakers that are shown of a host.
+/// The greatest number of breakers that are shown for one host.
 const MOST_BREAKERS: usize = 20;
 
-/// The reports on a service.
+/// Makes the reports on a service.
 pub(crate) struct Reports {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -55,7 +55,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// The nodes and their shards.
+    /// Returns the nodes that share the timers, and their shards. Both are empty if the service runs alone.
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers.timer_store().now());
         let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
@@ -64,17 +64,17 @@ impl Reports {
         Ok(nodes.map_or_else(alone, |nodes| nodes::shown(&nodes)))
     }
 
-    /// The service's numbers from a moment on, in at most this number of intervals.
+    /// Returns the service's numbers from `since` on, in at most `points` intervals.
     pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// How late deliveries were in the last hour, by the second for which they were due.
+    /// Returns how late deliveries were in the last hour, for each second of the minute for which they were due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }
 
-    /// The past of a timer that is stored or remembered.
+    /// Returns the past of a timer that is stored or remembered.
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, id.into()).await;
         let (entry, under_way) = self.in_flight.past(namespace, id);
@@ -89,7 +89,7 @@ impl Reports {
         Ok(ended(id, entry, under_way))
     }
 
-    /// The past of the timer that has the key, or else of the last remembered timer that had it.
+    /// Returns the past of the timer that has the key, or else of the last remembered timer that had it.
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -102,14 +102,14 @@ impl Reports {
         self.past(namespace, id).await
     }
 
-    /// The namespace of the timer with this id, if it is stored or remembered.
+    /// Returns the namespace of the timer with this id, if the timer is stored or remembered.
     pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
         let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Timers that have ended and are remembered, the latest first, and the number with which the next page is asked
-    /// for.
+    /// Returns a page of remembered timers that have ended, the latest first. Also returns the number that asks for the
+    /// next page, as `before`.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -120,7 +120,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// The hosts of callbacks, in the order of their names: those of the latest callbacks.
+    /// Returns the hosts of the latest callbacks, in the order of their names.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();
@@ -142,18 +142,18 @@ impl Reports {
         endpoints
     }
 
-    /// The hosts of callbacks as their breakers have them, for each namespace.
+    /// Returns the breakers of all callback hosts, for each namespace.
     pub(crate) fn breakers(&self) -> Vec<HostReport> {
         self.caller.hosts()
     }
 
-    /// Lets a host have callbacks at once: closes its breaker, and puts the timers back that are parked for it.
+    /// Allows callbacks to a host at once: closes its breakers, and puts the timers back that are parked for it.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
     }
 
-    /// The number of pending timers by the time until they are due.
+    /// Returns the number of pending timers by the time until they are due.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
         let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
         let bucket = |span: &Span| HorizonBucket {
@@ -213,7 +213,7 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// The remembered attempts, and the attempt under way.
+/// Takes the remembered attempts of a timer, and adds its running attempt.
 fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
     core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
 }
@@ -222,7 +222,7 @@ fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
     moments.iter().copied().map(moment).collect()
 }
 
-/// The past of a stored timer.
+/// Makes the report on the past of a stored timer.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
     let mut entry = entry.unwrap_or_default();
     let end = match &timer.state {
@@ -255,7 +255,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     }
 }
 
-/// The past of a timer that is not stored any more.
+/// Makes the report on the past of a timer that is not stored any more.
 fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let end = entry.end.take();
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));

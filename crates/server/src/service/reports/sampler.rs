@@ -1,4 +1,4 @@
-//! The samples of the history: every ten seconds, the numbers since the sample before.
+//! Takes the samples of the history: every ten seconds, the service's numbers since the last sample.
 
 use super::Condition;
 use crate::convert::moment;
@@ -13,19 +13,19 @@ fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Takes samples of the service's numbers.
+/// Takes samples of the service's numbers for the history.
 pub(crate) struct Sampler {
     pub(crate) timers: Timers,
     pub(crate) condition: Arc<Condition>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) history: Arc<History>,
-    /// The numbers at the last sample.
+    /// The service's totals at the last sample.
     pub(crate) sampled: Mutex<Totals>,
     pub(crate) stop: Stop,
 }
 
 impl Sampler {
-    /// Takes samples until the service stops or is dropped.
+    /// Starts a task that takes samples until the service stops or is dropped.
     pub(crate) fn begin(self: &Arc<Self>) {
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
@@ -39,7 +39,7 @@ impl Sampler {
                     () = stop.begun() => return,
                 }
                 let Some(this) = this.upgrade() else { return };
-                // For systems on which nobody announces steps.
+                // Some systems do not announce steps of the clock.
                 this.timers.look_at_clock();
                 this.sample().await;
                 let now = this.timers.timer_store().now().as_millis();
@@ -62,7 +62,7 @@ impl Sampler {
         }
     }
 
-    /// Notes a sample. Returns whether the file must be written.
+    /// Adds a sample to the history. Returns whether the file of the history must be written.
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,15 +1,15 @@
-//! Takeovers: shards that this node has taken from nodes that are gone, as lines of the log.
+//! Logs the shards that this node has taken over from nodes that are gone.
 
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Nodes;
 use tracing::warn;
 
-/// The takeovers of each shard, as they were last looked at.
+/// The number of takeovers of each shard at the last check. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 
 impl Takeovers {
-    /// Logs how many shards this node has taken over since the last look. The first look logs nothing.
+    /// Logs how many shards this node has taken over since the last check. The first check logs nothing.
     pub(crate) fn look(&mut self, nodes: &Nodes) {
         let shards = self.taken(nodes);
         if shards > 0 {

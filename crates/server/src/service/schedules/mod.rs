@@ -1,4 +1,4 @@
-//! Schedules: the requests to make, change, show and remove them.
+//! Carries out requests to make, change, show and remove schedules.
 
 mod words;
 
@@ -19,13 +19,14 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The number of instants of a backfill by default, and the greatest number.
+/// The number of instants that a backfill covers by default.
 const BACKFILLED: u32 = 1_000;
+/// The greatest number of instants that a backfill covers.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// The schedules of all namespaces, for requests.
+/// Carries out requests about the schedules of all namespaces.
 pub(crate) struct ScheduleAdmin {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -37,7 +38,7 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Calls the schedules on a thread that may block.
+    /// Runs a call of the schedules on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -66,13 +67,13 @@ impl ScheduleAdmin {
         let at = ScheduleKey::new(namespace, key);
         let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
         let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
-        // A removal of the namespace waits for those that hold it: the schedule is stored by now.
+        // A removal of the namespace waits for those that hold it. The schedule is stored by now.
         drop(owner);
         let (is_new, view) = put?;
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
     }
 
-    /// The timer that each instant of a schedule makes.
+    /// Makes the template of the timers that a schedule creates. Fails if the limits do not permit such a timer.
     async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
         let owner = self.namespaces.require(namespace)?;
         let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;
@@ -90,7 +91,8 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// The timer of each instant of a schedule and its work, without the checks that need the store.
+    /// Makes the timer that a schedule creates for each instant, and the timer's work. Leaves out the checks that need
+    /// the store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -125,11 +127,12 @@ impl ScheduleAdmin {
         Ok(self.put(namespace, key, &new, sees_payloads).await?.1)
     }
 
-    /// The next instants of a schedule that is not made.
+    /// Returns the next instants of a schedule, without storing it.
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();
-        // A schedule may be looked at before it has something to do: the rest is the same for any queue.
+        // A preview may lack the callback or the pull. Any queue takes its place, since the instants do not depend on
+        // it.
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }
@@ -139,7 +142,7 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// A schedule after a call that returns it.
+    /// Makes a call that returns a schedule, and returns that schedule as it is shown.
     pub(crate) async fn see(
         &self,
         namespace: &str,
@@ -153,7 +156,7 @@ impl ScheduleAdmin {
         Ok(with_upcoming(&view, self.now(), sees_payloads))
     }
 
-    /// A page of a namespace's schedules.
+    /// Returns a page of a namespace's schedules.
     pub(crate) async fn list(
         &self,
         namespace: &str,
@@ -169,7 +172,7 @@ impl ScheduleAdmin {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Removes a schedule.
+    /// Removes a schedule. Returns whether it was there.
     pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
         self.namespaces.require(namespace)?;
         let at = ScheduleKey::new(namespace, key);
@@ -177,7 +180,7 @@ impl ScheduleAdmin {
         Ok(api::Removed { removed })
     }
 
-    /// Makes an occurrence now.
+    /// Creates an occurrence of a schedule at once.
     pub(crate) async fn trigger(&self, namespace: &str, key: &str) -> Result<api::Triggered, Problem> {
         let stays = self.namespaces.require_fresh(namespace).await?;
         let at = ScheduleKey::new(namespace, key);
@@ -187,7 +190,7 @@ impl ScheduleAdmin {
         Ok(api::Triggered { id: id.to_string() })
     }
 
-    /// Begins to make the occurrences of a range.
+    /// Begins an operation that creates the occurrences of a range of past instants.
     pub(crate) async fn backfill(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! Numbers of the system about the process, and about the disk with the data folder. The calls may block on a disk that
+//! Reads the system's numbers about the process, and about the disk with the data folder. The calls may block if a disk
 //! hangs.
 
 use super::page::Page;
@@ -8,10 +8,10 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The parts of the store, by the ends of their files' names.
+/// The names of the store's files on the page of metrics, and the ends of the files' names.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
-/// The series of the process and of the disk, without the numbers that the system does not tell.
+/// Writes the metrics of the process and the disk. Leaves out numbers that the system does not tell.
 pub(super) fn page(data: &Path) -> Page {
     let mut page = Page::new("tourbillon_");
     page.family("store_bytes", "gauge", "Bytes of the store's files; all 0 with Redis.");
@@ -28,7 +28,7 @@ pub(super) fn page(data: &Path) -> Page {
     page
 }
 
-/// The bytes of the file system of a folder: those that are free for this user, and all.
+/// Returns how many bytes of a folder's file system are free for this user, and how many it has in all.
 #[cfg(target_os = "linux")]
 fn disk(folder: &Path) -> Option<(u64, u64)> {
     let found = rustix::fs::statvfs(folder).ok()?;
@@ -40,7 +40,7 @@ fn disk(_folder: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// The process' series, under the names that the client libraries of Prometheus have for them.
+/// Writes the metrics of the process, under the names that Prometheus' client libraries use.
 #[cfg(target_os = "linux")]
 fn process() -> Page {
     let mut page = Page::new("process_");
@@ -70,7 +70,8 @@ fn process() -> Page {
     page
 }
 
-/// The seconds since the start of the system. A sandbox may hide the files of `/proc` that are about no process.
+/// Returns the seconds since the system started. Asks the clock, since a sandbox may hide those files of `/proc` that
+/// belong to no process.
 #[cfg(target_os = "linux")]
 fn since_boot() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -1,8 +1,8 @@
-//! The page in Prometheus' text format. Its series are named in `operations/alerts.yml` and
-//! `operations/dashboard.json`.
+//! Writes the page of metrics in Prometheus' text format. `operations/alerts.yml` and `operations/dashboard.json` use
+//! its metrics by name.
 //!
-//! Each series always has the same values, so that an alarm sees a number that grows from zero. Labels that
-//! callers choose are bounded: see [`Tenants`]. A host is in the answers of the HTTP interface.
+//! Each metric has the same label values from the start, so that an alarm sees a number that grows from zero. Labels
+//! that callers choose are bounded: see [`Tenants`]. The page does not name hosts: the HTTP interface shows them.
 
 mod machine;
 mod page;
@@ -28,19 +28,19 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The time that the store may take for a small read.
+/// The time within which the store must answer a small read.
 const SLOW: Duration = Duration::from_secs(3);
-/// The words of the states of stored timers.
+/// The words by which metrics name the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
     ("pending", Phase::Pending),
     ("leased", Phase::Leased),
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The words of the reasons for which the service parks timers.
+/// The words by which metrics name the reasons for which the service parks timers.
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
-/// The numbers of a service for machines.
+/// Writes the page of metrics of a service.
 pub(crate) struct MetricsPage {
     pub(crate) settings: Arc<Settings>,
     pub(crate) timers: Timers,
@@ -60,8 +60,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// The numbers of the service, of its deliveries and of its engine in Prometheus' text format. Series that need the
-    /// store are left out while it fails.
+    /// Writes the metrics of the service, of its deliveries and of its engine in Prometheus' text format. Metrics that
+    /// need the store are left out while the store fails.
     pub(crate) async fn text(&self) -> String {
         let mut page = Page::new("tourbillon_");
         page.family("build_info", "gauge", "The version of the service.");
@@ -70,7 +70,7 @@ impl MetricsPage {
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.condition.alive().is_ok()));
         let store = self.timers.timer_store();
         let now = store.now();
-        // A store that does not answer must not keep the other numbers from the page.
+        // A store that does not answer must not keep the other metrics from the page.
         let (overdue, counts, nodes) = tokio::join!(
             in_time(self.condition.overdue(now)),
             in_time(self.condition.counts()),
@@ -120,13 +120,13 @@ impl MetricsPage {
         page.add(&self.machine().await);
         self.write_ends(&mut page);
         page.add_text(self.timers.stats().prometheus());
-        // The engine of the connections' and requests' timeouts, under names of its own.
+        // The engine runs the timeouts of connections and requests. Its metrics have names of their own.
         let engine = tourbillon::future::global().stats();
         page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
         page.into_text()
     }
 
-    /// The series of the process and the disk, none if the disk gives no answer.
+    /// Returns the metrics of the process and the disk, or none if the disk gives no answer.
     async fn machine(&self) -> Page {
         let data = self.settings.data.clone();
         let read = tokio::task::spawn_blocking(move || machine::page(&data));
@@ -136,7 +136,7 @@ impl MetricsPage {
         }
     }
 
-    /// The moments by which an administrator has to act.
+    /// Writes the moments that tell an administrator when to act: the last backup, and the end of the certificate.
     fn write_ends(&self, page: &mut Page) {
         let help =
             "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
@@ -148,7 +148,7 @@ impl MetricsPage {
         }
     }
 
-    /// The numbers by namespace; those of stored timers only if the store has given them.
+    /// Writes the metrics of each namespace. Those of stored timers are left out without `counts`.
     fn write_tenants(&self, page: &mut Page, counts: Option<&Counts>) {
         let namespaces = self.namespaces.all();
         let tenants = self.in_flight.metrics().tenants.all(&namespaces.keys().map(|name| &**name).collect());
@@ -265,14 +265,14 @@ impl MetricsPage {
     }
 }
 
-/// The answer to a read of the store, or an error if it takes long.
+/// Returns the answer to a read of the store, or an error if the answer takes too long.
 async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
     tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
 }
 
 impl Page {
-    /// The nodes that share the store; `None` in a store of one process.
+    /// Writes the metrics of the nodes that share the store. `nodes` is `None` if only this process uses it.
     fn nodes(&mut self, nodes: Option<&Nodes>) {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
         self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
@@ -292,7 +292,8 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// The search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows the length of a walk.
+    /// Writes the metrics of the search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows
+    /// how long a search of the whole store takes.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

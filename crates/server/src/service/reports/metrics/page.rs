@@ -1,9 +1,9 @@
-//! The writer of a page in Prometheus' text format.
+//! Writes a page in Prometheus' text format.
 
 use core::fmt::{self, Write as _};
 use tourbillon_durable::Times;
 
-/// A page, or a part of a page. The names of its series begin alike.
+/// A page, or a part of a page. The names of its metrics begin with `prefix`.
 #[derive(Debug)]
 pub(super) struct Page {
     prefix: &'static str,
@@ -15,12 +15,12 @@ impl Page {
         Self { prefix, text: String::new() }
     }
 
-    /// Adds the series of another page.
+    /// Adds the metrics of another page.
     pub(super) fn add(&mut self, other: &Self) {
         self.text.push_str(&other.text);
     }
 
-    /// Adds series that are in the format already.
+    /// Adds metrics that are in the text format already.
     pub(super) fn add_text(&mut self, text: impl fmt::Display) {
         let _infallible = write!(self.text, "{text}");
     }
@@ -34,7 +34,7 @@ impl Page {
         let _infallible = write!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n");
     }
 
-    /// `labels` have values without quotes, backslashes and line feeds.
+    /// Writes one value with its labels. The values of labels must not have quotes, backslashes or line feeds.
     pub(super) fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
         let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };

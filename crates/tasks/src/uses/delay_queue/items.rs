@@ -1,15 +1,16 @@
-//! The items of a queue, the line of receivers that wait for them, and the end of the queue, behind one lock.
+//! The state of a delay queue behind one lock: its items, its waiting receivers (the *line*), and whether the queue has
+//! ended.
 //!
-//! Items wait in a timing wheel. A *look* advances the wheel to the present and moves the items whose tick has come to
-//! a list of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing of the
+//! Items wait in a timing wheel. A *look* advances the wheel to the present, and moves items whose tick has come to a
+//! list of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing from the
 //! engine.
 //!
-//! Receivers that wait stand in line, and one *watch* looks for all of them when the first item is due. A thread that
-//! waits can keep the watch itself: it sleeps until then, and no other thread needs to wake it. If none does, the
-//! *alarm* keeps the watch, one timer of the engine for the whole queue.
+//! Receivers that wait stand in line. One *watch* looks for all of them when the first item is due. A waiting thread
+//! can keep the watch: it sleeps until that moment, and no other thread needs to wake it. If no thread keeps the watch,
+//! the *alarm* does. The alarm is a timer of the engine, one for the whole queue.
 //!
-//! No user code runs under the lock: wakers are cloned before, and woken and dropped after. The alarm is set after it,
-//! too, since the engine may wait then.
+//! No user code runs under the lock. Wakers are cloned before the lock is taken, and are woken and dropped after its
+//! release. The alarm is also set after the release, since the engine may wait then.
 //!
 //! # States
 //! ```text
@@ -22,25 +23,25 @@
 //! ```
 //!
 //! # Invariants
-//! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due
-//!     items.
-//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's: a
-//!     thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so.
+//! Q1. While a receiver stands in line, the number of receivers that were woken and have not looked yet is at least the
+//!     number of due items.
+//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's. A
+//!     thread in line sleeps until that tick, or the alarm is set to it, or a thread is about to set the alarm to it.
 //! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
 //! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one of
 //!     these happens.
 //!
-//! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
-//! finds and does not take itself, and a woken receiver that leaves without looking wakes the next receiver. A receiver
-//! in line may look without being woken: it leaves the line before its look wakes others. Otherwise the look would wake
-//! the looking receiver in place of another receiver. A receiver that is woken between the two steps of its look takes
-//! the item of that wake-up, and its look wakes a receiver for each item that the look finds.
+//! Q1 holds for three reasons. A receiver lines up only if no item is due. A look wakes a receiver in line for each
+//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver. A
+//! receiver in line may look without being woken. It leaves the line before its look wakes others, since the look would
+//! otherwise wake the looking receiver instead of another. A receiver may be woken between the two steps of its look.
+//! Then it takes the item of that wake-up, and its look wakes a receiver for each item that the look finds.
 //!
-//! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that
-//! stands in line, a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm
-//! afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread that has set the
-//! alarm looks at the note again, and sets the alarm anew if the note has changed: the last thread to set it finds its
-//! own tick there.
+//! Q2 holds since everything that could break it is seen under the lock: a push of an earlier item, a receiver that
+//! lines up, a ring of the alarm, a thread that leaves the line. Each of these notes the new watch under the lock, and
+//! sets the alarm afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread
+//! that has set the alarm reads the note again, and sets the alarm again if the note has changed. The last thread to
+//! set the alarm finds its own tick in the note.
 //!
 //! # Races and their legal endings
 //! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets

@@ -1,4 +1,4 @@
-//! The sleep of a shard's leader: on the shard's own parker and on those of the stations at work.
+//! Lets a shard's leader sleep, on the parkers of the shard and of the stations that have work.
 
 use super::Shard;
 use super::led::Led;
@@ -31,7 +31,7 @@ impl Sleep for LeaderSleep<'_> {
         let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
         let now = self.clock.true_now();
         self.led.stalls.begin_sleep(now, until);
-        // The last tick begins beyond the range of a clock.
+        // The last tick begins beyond the range of the clock, so there is no limit.
         if until == Timestamp::MAX {
             parker::park(self, None);
             return true;

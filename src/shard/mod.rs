@@ -1,4 +1,4 @@
-//! One shard: the stations of the engines, and a thread that leads it.
+//! A shard: the stations of engines, and the thread that leads them.
 //!
 //! A shard has a [`Station`] for each engine that uses it, and is driven by one thread at a time, its *leader*: the
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers gives the lock up for that time
@@ -20,8 +20,8 @@
 //!                 ▲                                                               │
 //!                 └────────── called, or its moment has come: withdraw ───────────┘
 //! ```
-//! A turn visits the stations at work only, so the stations at rest cost it nothing. Loops and drivers have no stations
-//! at rest.
+//! A turn visits only the stations at work, so stations at rest cost it nothing. Loops and drivers have no stations at
+//! rest.
 //!
 //! # Invariants
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have

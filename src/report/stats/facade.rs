@@ -1,4 +1,4 @@
-//! Statistics for the `metrics` facade.
+//! Publishes statistics through the `metrics` facade.
 
 use super::Stats;
 use super::series::{Read, SERIES, Series, Value};

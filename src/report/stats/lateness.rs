@@ -1,4 +1,4 @@
-//! The lateness of handlers: percentiles and buckets of one histogram.
+//! The lateness of handlers, as percentiles and buckets of a histogram.
 
 use crate::base::buckets::{Bucket, Buckets};
 use core::time::Duration;

@@ -122,8 +122,8 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot; it is `None` if the engine
-    /// is shut down.
+    /// Reads the counters of an engine's station at a shard. `now` is the moment of the snapshot, or `None` if the
+    /// engine is shut down.
     fn of(
         shard: &Shard,
         station: &StationShared,

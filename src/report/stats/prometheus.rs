@@ -1,4 +1,4 @@
-//! Statistics in Prometheus' text format.
+//! Writes statistics in Prometheus' text format.
 
 use super::series::{Read, SERIES, Series, Value};
 use super::{Lateness, Stats};
@@ -122,13 +122,13 @@ fn write_sample(f: &mut Formatter<'_>, name: impl Display, labels: &Labels<'_>, 
     }
 }
 
-/// The labels of a sample, in braces if there are any.
+/// The labels of a sample. They print in braces, if there are any.
 #[derive(Clone, Copy, Default)]
 struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
     source: Option<&'a str>,
-    /// The upper bound of a bucket.
+    /// The upper bound of a histogram's bucket.
     bound: Option<f64>,
 }
 
@@ -160,7 +160,7 @@ impl Display for Labels<'_> {
     }
 }
 
-/// Writes the value of a label: with a backslash before each backslash and quote, and without line breaks.
+/// Writes the value of a label. Puts a backslash before each backslash and quote, and replaces line breaks by `\n`.
 fn write_escaped(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {

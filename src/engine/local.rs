@@ -361,7 +361,7 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
 mod tests {
     use super::*;
 
-    /// The homes of threads that come one after the other.
+    /// Returns the homes of threads that ask one after the other.
     fn homes(here: Option<usize>, cores: &[usize], shards: usize, threads: usize) -> Vec<usize> {
         let mut chosen = vec![0; shards];
         let choose = |_| {

@@ -141,7 +141,7 @@ mod tests {
         StallDetector::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
     }
 
-    /// The number of stalls, the worst stall and the present delay, the last two in milliseconds.
+    /// Returns the number of stalls, and the worst stall and the present delay in milliseconds.
     fn seen(detector: &StallDetector, now: u64) -> (u64, u128, u128) {
         let counters = &detector.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())

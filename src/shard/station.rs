@@ -182,7 +182,7 @@ impl Station {
         Next::Sleep(self.wake(now))
     }
 
-    /// The end of a sleep that begins at `now`.
+    /// Returns the end of a sleep that begins at `now`.
     pub(super) fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         self.drop_stale_first();
         let due = self.due_wake();

@@ -305,7 +305,7 @@ mod tests {
         hosts.admit(to, Instant::now()).err()
     }
 
-    /// The part that gets nothing now.
+    /// Returns the part of a host that gets no callbacks now.
     fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
     }

@@ -119,7 +119,7 @@ impl fmt::Debug for Backup {
 mod tests {
     use super::*;
 
-    /// A backup with lines of these lengths.
+    /// Makes a backup whose lines have these lengths.
     fn backup(lengths: &[usize]) -> Vec<u8> {
         let mut bytes = b"{\"tourbillon\":\"backup\"}\n".to_vec();
         for length in lengths {

@@ -75,8 +75,8 @@ impl Watched {
         down_after(&self.sentinel, time);
     }
 
-    /// Call this after the primary was killed. Waits until its replica has taken over, starts the old primary again,
-    /// and waits until the old primary follows.
+    /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
+    /// it follows. The caller must have killed the primary.
     ///
     /// # Panics
     ///

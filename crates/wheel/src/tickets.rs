@@ -356,8 +356,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         progress
     }
 
-    /// The first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller calls
-    /// [`spread`](Self::spread) once it has fired the timers of this half, so that no timer waits for tickets that are
+    /// Does the first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller must
+    /// call [`spread`](Self::spread) after it has fired the timers of this half. So no timer waits for tickets that are
     /// due later.
     pub fn hand_out_until(
         &mut self,
@@ -398,9 +398,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
-    /// The second half of [`advance`](Self::advance): moves a share of the next coarse slots down, in proportion to the
-    /// time that has passed since the last share. A program may put the call off for a few ticks. If it is never made,
-    /// a coarse slot is emptied at the tick at which it begins.
+    /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots to finer levels, in
+    /// proportion to the time since the last share. A program may put the call off for a few ticks. If the call is
+    /// never made, a coarse slot is emptied at the tick at which it begins.
     ///
     /// # Time complexity
     ///

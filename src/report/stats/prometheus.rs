@@ -29,7 +29,7 @@ pub struct Prometheus<'a> {
 }
 
 impl Stats {
-    /// The snapshot in the format that Prometheus reads.
+    /// Returns the snapshot in the format that Prometheus reads.
     #[must_use]
     pub fn prometheus(&self) -> Prometheus<'_> {
         Prometheus::new(self)
@@ -44,8 +44,8 @@ impl<'a> Prometheus<'a> {
         Self { engines: vec![(None, stats)] }
     }
 
-    /// The statistics of several engines. The label `engine` distinguishes the engines, so each engine needs a name of
-    /// its own.
+    /// Returns the statistics of several engines. The label `engine` distinguishes the engines, so each engine needs
+    /// its own name.
     ///
     /// ```
     /// use tourbillon::{Builder, Prometheus};

@@ -190,7 +190,7 @@ impl Client {
         Some(Wanted { op, call: Call::Place(place) })
     }
 
-    /// Sends operations in one call. Keeps those without a definite answer, to send them again.
+    /// Sends operations in one call. Keeps operations without a definite answer, to send them again.
     fn send(&mut self, wanted: Vec<Wanted>) {
         let mut numbers = Vec::new();
         for wanted in &wanted {

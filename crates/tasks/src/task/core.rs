@@ -215,7 +215,7 @@ impl Shared {
 
 /// Runs `f` and catches a panic. At the end of an engine, nobody is left to report a panic to.
 pub(super) fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
-    // The panic's payload is leaked, since its drop may panic in turn.
+    // The panic's payload is leaked, since its drop may panic, too.
     catch_unwind(AssertUnwindSafe(f)).map_err(Box::leak).ok()
 }
 

@@ -167,7 +167,8 @@ fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
 #[test]
 fn chunks_are_searched_as_they_move_while_many_tickets_are_stale_and_by_samples_otherwise() {
     const TICKETS: usize = 64 * CHUNK_TICKETS;
-    /// The number of tickets that are searched as `TICKETS` tickets move down once. Every `stale`-th ticket is stale.
+    /// Returns the number of tickets that are searched while `TICKETS` tickets move down once. Every `stale`-th ticket
+    /// is stale.
     fn searched(stale: u32) -> usize {
         let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
         for index in 0..TICKETS {

@@ -156,7 +156,7 @@ pub(crate) struct BatchJob {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The job waits, and the batch counts it.
+    /// No thread runs the job yet. The batch counts it as a waiting job.
     Waits,
     /// A thread runs the job, or its last run has unwound.
     Runs,

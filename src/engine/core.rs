@@ -168,7 +168,7 @@ impl<T: Send + 'static> Core<T> {
         self.wake(waker);
     }
 
-    /// Wakes the task whose timer was shut.
+    /// Wakes the task that waits for a timer, if there is one. Survives a panic of its waker.
     pub(super) fn wake(&self, waker: Option<Waker>) {
         if let Some(waker) = waker {
             self.guarded.run(|| waker.wake());

@@ -24,7 +24,7 @@ struct Session<'a, T: Send + 'static> {
     stripe: Stripe,
 }
 
-/// The results of a session, which are handed over at its end.
+/// Collects the slots and the lateness of the timers that a session fires. They are handed over at the session's end.
 struct Results {
     /// The slots of timers that have fired.
     vacated: Magazine,

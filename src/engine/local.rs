@@ -78,7 +78,7 @@ impl Local {
         }
     }
 
-    /// Returns the refusal for a full lane.
+    /// Returns the error for a timer that was refused because this thread's lane to the shard is full.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
@@ -150,7 +150,8 @@ thread_local! {
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A part, on its own cache lines, since its thread writes to it in each call. It is not dropped by itself.
+/// A thread's part of an engine, on its own cache lines, since the thread writes to it in each call. It must be dropped
+/// by hand.
 type Part = ManuallyDrop<OwnPart>;
 
 /// A part that is dropped with its holder.

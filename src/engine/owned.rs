@@ -54,14 +54,14 @@ enum Place {
 /// needs. Then the caller waits and calls again, or insists.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The parts of an owned timer that was shut. They must be dropped or woken while no lock is held.
+/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock is held.
 #[must_use]
 pub(super) struct Remains<T> {
     /// The payload, if the timer's handle was dropped.
     payload: Option<T>,
     /// The waker of a task that waits for the timer, if the handle was not dropped.
     waker: Option<Waker>,
-    /// Whether a thread waits for the end of the timer's last run. That run has ended.
+    /// Whether a thread waits for the end of the timer's last run. The run has ended, so that thread must be woken.
     is_awaited: bool,
 }
 

@@ -9,7 +9,7 @@
 use crate::base::sync::Ordering;
 use std::sync::atomic::AtomicU32;
 
-/// The number of places. They take 256 bytes of each thread's storage.
+/// The number of places for engines in each thread's storage. They take 256 bytes of it.
 pub(super) const PLACES: usize = 32;
 
 /// The number of living engines at each place. Models do not track it, since the counts publish nothing.

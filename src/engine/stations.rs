@@ -12,7 +12,7 @@ use crate::shard::{ShardSet, StationShared};
 /// The number of stale tickets that may always stay in the wheels, however few timers exist: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 
-/// The stations of an engine, in the order of the shards.
+/// An engine's stations, in the order of the shards. A station is the engine's inbox and wheel at a shard.
 pub(crate) struct Stations {
     all: Box<[StdArc<StationShared>]>,
     /// The number of timers that the shutdown has returned, which no station counts.
@@ -94,7 +94,7 @@ impl Stations {
         totals
     }
 
-    /// Asks the shards to sweep, if stale tickets outnumber the live timers.
+    /// Asks the shards to drop stale tickets from their wheels, if stale tickets outnumber the live timers.
     #[cold]
     pub(super) fn consider_a_sweep(&self) {
         let tickets: u64 = self.all.iter().map(|station| station.counters.tickets.get()).sum();

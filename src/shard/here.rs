@@ -49,7 +49,7 @@ pub(crate) fn begin_firing(engine: u64, set: u64, is_on_workers: bool) {
     let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
 }
 
-/// Ends the span that the last [`begin_firing`] began.
+/// Forgets the note of the last [`begin_firing`], since those handlers have ended.
 pub(crate) fn end_firing() {
     let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }

@@ -103,7 +103,7 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// A shard. One thread at a time leads it.
+/// Finds the due timers of the engines that use this shard. One thread at a time leads the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,

@@ -39,7 +39,8 @@ impl Owner {
         }
     }
 
-    /// Prepares the shards for loops. A loop that does not turn counts as late.
+    /// Prepares the shards for loops, which their callers must turn. From now on, a loop that does not turn counts as
+    /// late.
     fn expect_loops(&self) {
         self.prepare();
         let now = self.set.settings().clock.true_now();

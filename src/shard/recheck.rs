@@ -19,7 +19,7 @@ const SCALE: u64 = 256;
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,
-    /// The recent number of checks in each tick that passed, in fractions of `SCALE`.
+    /// The recent average of checks for each tick of the clock, in units of 1/`SCALE`.
     rate: u64,
 }
 

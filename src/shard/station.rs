@@ -31,7 +31,7 @@ use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
 
-/// The greatest number of tickets that a turn sweeps.
+/// The greatest number of tickets that a turn checks when it sweeps stale tickets out of the wheel.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
 /// How long a batch may take, once begun, until another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -40,7 +40,8 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// may.
 const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
-/// A station, as the shard's leader holds it.
+/// Serves an engine at a shard: keeps the engine's timing wheel there, and reads its inbox. Only the shard's leader
+/// uses it.
 pub(crate) struct Station {
     /// The number of the shard.
     shard: usize,
@@ -125,7 +126,7 @@ impl Station {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Ends a rest: withdraws its announcement.
+    /// Ends the station's rest: withdraws the announcement that [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;

@@ -7,7 +7,8 @@ use crate::lockfree::inbox::Inbox;
 use crate::lockfree::parker::Parker;
 use crate::lockfree::roster::Roster;
 
-/// The part of a station that producers and workers share.
+/// The part of a station that all threads use: the inbox for new tickets, the parker, and the counters. The rest of the
+/// station belongs to the shard's leader.
 #[derive(Debug)]
 pub(crate) struct StationShared {
     pub(crate) inbox: StdArc<Inbox>,

@@ -186,7 +186,7 @@ impl Hosts {
     }
 }
 
-/// Makes room for another host: see [`MOST_HOSTS`].
+/// Makes room for another host, since at most [`MOST_HOSTS`] are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {

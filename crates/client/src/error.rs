@@ -13,7 +13,8 @@ pub enum Error {
     Problem(Box<Problem>),
     /// The connection failed. The request has changed nothing.
     Connection(Box<str>),
-    /// No answer came in time. The request has changed nothing.
+    /// No answer came in time to a request that only reads. Other requests have an
+    /// [unknown outcome](Self::UnknownOutcome) then, since they may have changed something.
     Timeout,
     /// Nobody knows whether the service has fulfilled the request. After it was sent, the connection broke, the time
     /// was over, or the answer could not be read.

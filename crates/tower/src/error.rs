@@ -17,7 +17,7 @@ pub enum Part {
     BodyTotal,
 }
 
-/// The error for a limit that has passed, or whose engine was shut down before that.
+/// Says which limit has passed. Or the limit's engine was shut down before that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,

@@ -31,7 +31,7 @@ const RECENT: usize = 200;
 /// How long clients repeat unanswered calls after the end of the load. Also how long [`open`] tries.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
-/// The amount of work that the clients do.
+/// Says how many clients work on a deployment, and how fast.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients.
@@ -50,7 +50,7 @@ impl Default for Load {
     }
 }
 
-/// The running clients of a run.
+/// The clients of a run, while they work.
 #[derive(Debug)]
 pub struct Clients {
     stop: Arc<AtomicBool>,

@@ -521,8 +521,7 @@ impl Stage {
         self.judge(records, terms, &end)
     }
 
-    /// Ends the load and the nodes, and checks the history. For a deployment whose data is lost: no timer is waited
-    /// for.
+    /// Ends the load and the nodes, and checks the history. Waits for no timer, since the deployment's data is lost.
     #[must_use]
     pub fn finish_without_store(mut self, terms: Terms) -> Row {
         let records = self.end_clients();

@@ -51,7 +51,7 @@ use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 #[must_use = "it may have a value"]
 #[non_exhaustive]
 pub enum Placed<V> {
-    /// The key had no entry, and has one now.
+    /// The key had no entry. Now it has the new entry.
     New,
     /// The key has a new entry. This is the old entry's value. Its handler does not run.
     Replaced(V),

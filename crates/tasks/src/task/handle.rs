@@ -67,7 +67,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// A repeating task whose closure has any type.
+/// The methods of a repeating task. They do not depend on the type of its closure.
 pub(super) trait Repeats: Send + Sync {
     fn stop(&self) -> Stopped;
     fn stop_and_wait(&self) -> Stopped;

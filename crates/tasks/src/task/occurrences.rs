@@ -28,7 +28,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The number of instants that have passed since a given instant.
+/// Says how many instants of a task have passed since a given instant.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last of these instants, or the given instant if there are none.

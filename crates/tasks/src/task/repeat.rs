@@ -42,10 +42,10 @@ pub struct Repeat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum First {
-    /// One period after the start.
+    /// One period after the task starts.
     #[default]
     AfterPeriod,
-    /// At the start.
+    /// As soon as the task starts.
     AtOnce,
     /// This long after the start.
     After(Duration),

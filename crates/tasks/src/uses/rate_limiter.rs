@@ -175,7 +175,8 @@ impl RateLimiter {
     }
 }
 
-/// The bucket of permits. It counts nanoseconds, wide enough never to overflow.
+/// Decides when permits are free. Permits are counted as time: each takes an interval to come back. All values are in
+/// nanoseconds, as wide integers that cannot overflow.
 #[derive(Debug)]
 struct Bucket {
     /// The time after which one permit comes back.

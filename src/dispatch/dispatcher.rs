@@ -11,14 +11,14 @@ use rayon::ThreadPool;
 /// The choice of threads on which an engine's handlers run. Clones refer to the same threads.
 #[derive(Clone)]
 pub(crate) enum Dispatcher {
-    /// The thread of the shard itself.
+    /// Handlers run on the thread of the shard itself.
     Inline,
-    /// The threads of the caller's rayon pool.
+    /// Handlers run on the caller's rayon pool.
     #[cfg(feature = "rayon")]
     Rayon(StdArc<ThreadPool>),
-    /// The workers of the shards.
+    /// Handlers run on the workers that belong to the set of shards.
     Own(StdArc<Workers>),
-    /// The threads that the caller's executor chooses.
+    /// Handlers run where the caller's executor chooses.
     Executor(StdArc<dyn Executor>),
 }
 

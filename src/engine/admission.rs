@@ -19,9 +19,9 @@ pub(crate) struct Admission {
     slots: StdArc<Slots>,
     clock: EngineClock,
     set: StdArc<ShardSet>,
-    /// Counts calls that found no slot.
+    /// Counts calls that were refused because all slots were taken.
     engine_full: Refusals,
-    /// Counts calls that found no room in their lane.
+    /// Counts calls that were refused because the calling thread's lane was full.
     lane_full: Refusals,
 }
 

@@ -154,12 +154,12 @@ thread_local! {
 /// by hand.
 type Part = ManuallyDrop<OwnPart>;
 
-/// A part that is dropped with its holder.
+/// A part that is dropped as usual, unlike a [`Part`].
 type OwnPart = Box<CachePadded<Local>>;
 
 struct Far(RefCell<Parts>);
 
-/// Parts of engines, by the engines' numbers.
+/// The parts that a thread has of several engines, by the engines' numbers.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
     /// The number of parts at which parts of ended engines are searched for next.

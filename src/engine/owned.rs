@@ -41,7 +41,7 @@ pub enum Armed {
     Stays,
 }
 
-/// Where the ticket of an arming must be.
+/// Says in which lane the ticket must be when a timer is armed. The ticket tells a shard when to fire the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Anywhere: the present ticket stays, if it comes early enough.
@@ -54,7 +54,8 @@ enum Place {
 /// needs. Then the caller waits and calls again, or insists.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock is held.
+/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock
+/// is held.
 #[must_use]
 pub(super) struct Remains<T> {
     /// The payload, if the timer's handle was dropped.
@@ -149,7 +150,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Pushes the ticket that an arming needs.
+    /// Pushes a ticket into the lane of `local`, and notifies the shard that reads the lane.
     fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
         let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {

@@ -116,7 +116,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Runs the hooks. No lock is held.
+    /// Runs the functions that were kept until the shutdown. No lock is held while they run.
     fn run_hooks(&self) {
         for hook in self.hooks.take() {
             self.guarded.run(hook);

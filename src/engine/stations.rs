@@ -72,7 +72,7 @@ impl Stations {
         self.lanes().map(Lane::posted_arms).sum()
     }
 
-    /// Counts timers that the shutdown returns.
+    /// Counts timers that the shutdown returns to its caller.
     pub(super) fn count_returned(&self, timers: u64) {
         self.returned.add(timers);
     }

@@ -7,7 +7,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
 
-/// The sleep of a shard's leader.
+/// Describes the sleep of a shard's leader: how long it lasts, and which parkers can end it.
 pub(super) struct LeaderSleep<'a> {
     pub(super) shard: &'a Shard,
     pub(super) led: &'a mut Led,

@@ -144,7 +144,7 @@ impl Trust {
     /// The number of batches without a takeover after which the penalty is halved.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Notes that a handler held a leader up.
+    /// Notes that a handler held a leader up. For some batches after that, leaders do not run handlers themselves.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);

@@ -118,7 +118,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Remembers the stations of a turn.
+    /// Remembers which stations the shard has after a turn.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {

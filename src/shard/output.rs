@@ -12,7 +12,7 @@ use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, d
 /// hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
 
-/// The batches that leave a shard's turn.
+/// Collects the due chunks of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
     /// The greatest number of tickets of a station that the turn hands out or moves.
     budget: usize,

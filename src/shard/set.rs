@@ -37,11 +37,11 @@ pub(crate) struct SetSettings {
 /// Says which threads lead the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaders {
-    /// Threads that the set starts.
+    /// The set starts a thread for each shard.
     Threads,
-    /// Loops of the program, one for each shard.
+    /// The program turns a loop for each shard, on threads of its own.
     Loops,
-    /// A single thread of the program, which moves the time.
+    /// A single thread of the program leads all shards, and moves the time.
     Driver,
 }
 

@@ -48,7 +48,7 @@ impl Next {
     }
 }
 
-/// The end of a shard's sleep.
+/// Says when a shard's sleep ends, and which new deadlines end it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
     /// The moment at which the shard wakes without being woken.

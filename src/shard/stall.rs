@@ -87,7 +87,7 @@ impl StallDetector {
         self.set_overdue_since(until);
     }
 
-    /// Notes that the shard's thread ends.
+    /// Notes that the shard's thread ends. From then on, the shard is never overdue.
     pub(super) fn end(&mut self) {
         self.catch_up();
         self.set_overdue_since(Timestamp::MAX);

@@ -66,9 +66,9 @@ struct Path {
 /// Names the part of a host that gets no callbacks for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The whole host.
+    /// The whole host gets no callbacks.
     Host,
-    /// The path of the callback.
+    /// Only the callback's path gets no callbacks.
     Path,
 }
 

@@ -94,7 +94,7 @@ pub(crate) struct Transport {
     pub(crate) repeats: u32,
 }
 
-/// An attempt that failed.
+/// An attempt to send a request that failed, and whether to repeat it.
 #[derive(Debug)]
 struct Failed {
     error: Error,
@@ -102,13 +102,13 @@ struct Failed {
     again: Option<Duration>,
 }
 
-/// The point at which an exchange broke.
+/// Says when an exchange with the service broke, which decides whether the service may have fulfilled the request.
 enum Broken {
     /// The request was not sent.
     Before(String),
     /// The request may have been received.
     After(String),
-    /// The time was over.
+    /// The answer did not come within the client's time limit.
     Late,
 }
 

@@ -20,7 +20,7 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The usual number of shards.
+/// The number of shards of a map. Threads that use different shards do not wait for each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
@@ -34,7 +34,7 @@ pub(crate) struct LockedMap<K, V> {
     shards: Box<[Shard<K, V>]>,
 }
 
-/// The locked shard of a key.
+/// Gives access to a key's entry. Keeps the key's shard locked until it is dropped.
 pub(crate) struct Entry<'a, K, V> {
     table: RwLockWriteGuard<'a, Table<K, V>>,
     hasher: &'a RandomState,

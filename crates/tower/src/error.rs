@@ -17,7 +17,7 @@ pub enum Part {
     BodyTotal,
 }
 
-/// Says which limit has passed. Or the limit's engine was shut down before that.
+/// The error for a limit: the limit has passed, or its engine was shut down before that. Says which limit it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,

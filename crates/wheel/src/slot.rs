@@ -162,11 +162,11 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether a live ticket stands first now.
+    /// Whether the slot's first ticket is live now.
     pub(super) is_live: bool,
 }
 
-/// The result of a sweep step on a slot.
+/// The result of checking a few of a slot's tickets, as a step of a sweep of stale tickets.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,

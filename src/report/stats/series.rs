@@ -22,7 +22,7 @@ pub(super) enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Count(u64),
-    /// A time, which is published in seconds.
+    /// A span of time. The page shows it in seconds.
     Time(Duration),
 }
 

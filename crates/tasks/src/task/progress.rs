@@ -23,7 +23,7 @@ pub(super) struct Progress {
     pub(super) report: Report,
 }
 
-/// A run that has just begun.
+/// Describes a run that has just begun: its number, its instant, and how many instants were missed before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,

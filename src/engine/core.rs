@@ -154,7 +154,7 @@ impl<T: Send + 'static> Core<T> {
         Some(remains)
     }
 
-    /// Shuts a timer that the shutdown may have missed, as the shutdown would.
+    /// Ends an owned timer whose ticket came too late for the shutdown, which may therefore have missed the timer.
     pub(super) fn shut_late_timer(&self, index: u32) {
         if let Some(remains) = self.shut_timer(index) {
             self.settle(remains);

@@ -46,7 +46,7 @@ pub enum Armed {
 enum Place {
     /// Anywhere: the present ticket stays, if it comes early enough.
     Any,
-    /// In the lane that the arming uses: a new ticket replaces the present ticket.
+    /// In the lane of the shard that the caller names: a new ticket replaces the present ticket.
     Anew,
 }
 

@@ -1,4 +1,4 @@
-//! Knows about the calling thread to which set of shards it belongs, and which handlers are on its stack.
+//! Records for each thread to which set of shards it belongs, and which handlers are on its stack.
 //!
 //! A thread must not wait for a handler, or for a shard, that waits for this thread.
 

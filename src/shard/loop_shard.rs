@@ -108,7 +108,8 @@ impl Seat {
         self.index
     }
 
-    /// Returns the first moment in the words. Returns `None` if the words must be read under the lock.
+    /// Returns the first moment that the parkers of the shard and its stations announce. Returns `None` if they must be
+    /// read under the lock.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -217,7 +218,7 @@ impl Seat {
     }
 }
 
-/// The parkers of a shard that a loop leads.
+/// The parkers of a shard that a loop leads, and of its stations. Their words announce when the loop must turn.
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -227,7 +228,7 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment in the words; `None` if the loop may wait until it is woken.
+    /// Returns the first moment that the parkers announce; `None` if the loop may wait until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }

@@ -147,9 +147,9 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader, and waits for another leader first. Only for a shard without a thread, and
-    /// outside of the shard's handlers. In the child of a fork, gives up after a moment: the leader may not exist
-    /// there.
+    /// Makes the calling thread the leader. If another thread leads the shard, waits for it first. Only for a shard
+    /// without a thread, and outside of the shard's handlers. In the child of a fork, gives up after a moment: the
+    /// other leader may not exist there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }

@@ -1,4 +1,4 @@
-//! Knows how many shards still have a station of an engine.
+//! Counts the shards that still serve an engine. Threads can wait until no shard does.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};

@@ -1,4 +1,4 @@
-//! Bodies whose frames, and whose whole time, are limited.
+//! Limits how long a body may take: for each frame, and as a whole.
 
 use crate::error::{Elapsed, Part, TimeoutError};
 use crate::timers::Timers;

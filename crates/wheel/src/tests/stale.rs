@@ -1,4 +1,4 @@
-//! Stale tickets: how many are kept, and how they are found.
+//! Tests that a wheel keeps few stale tickets, and finds them.
 
 use super::{Numbered, Random, Rig, check_sweep_bound, ticket};
 use crate::ticket::CHUNK_TICKETS;

@@ -211,7 +211,7 @@ impl<T, A: Alarm> Items<T, A> {
         items.min_by_key(|(_, deadline)| *deadline)
     }
 
-    /// Makes a look when the alarm rings, and wakes a receiver for each due item.
+    /// Finds the due items when the alarm rings, and wakes a receiver for each.
     pub(crate) fn ring(&self, now: Timestamp) {
         let (called, ring_at) = {
             let mut state = self.lock();

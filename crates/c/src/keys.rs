@@ -142,7 +142,7 @@ impl Keys {
     }
 }
 
-/// Cancels a timer whose id no entry stores any more. If the timer is due already, it finds that.
+/// Cancels a timer whose id no entry stores any more. If the timer is due already, it finds no entry.
 fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }

@@ -1,7 +1,7 @@
 //! A circuit breaker: decides whether a failing receiver gets no callbacks for a while.
 //!
 //! ```text
-//!            so many failures in a row, or 10 of the last 20
+//!            `failures` in a row, or 10 of the last 20 calls
 //!   closed ─────────────────────────────────────────────────► open(until) ◄──┐
 //!     ▲                                                         │ until      │ failure: twice the pause
 //!     └──────────────────── success ◄── half open: one callback ◄┘ ──────────┘

@@ -20,7 +20,7 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The number of shards of a map. Threads that use different shards do not wait for each other.
+/// The number of a map's shards by default. Threads that use different shards do not wait for each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;

@@ -31,7 +31,7 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
 
-/// The rate of a [`RateLimiter`].
+/// Says how fast a [`RateLimiter`] gives out permits, and how many at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     interval: Duration,
@@ -61,7 +61,7 @@ impl Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "there may have been no permit"]
 pub enum Acquired {
-    /// The caller has a permit.
+    /// The caller has got a permit.
     Now,
     /// No permit was taken. The next permit comes at this moment, unless another caller takes it.
     NotBefore(Timestamp),

@@ -1,7 +1,7 @@
-//! Due chunks on their way to the workers.
+//! Batches of due tickets on their way to the workers.
 //!
-//! The tickets that one turn finds due are handed over together, in batches of up to [`BATCH_CHUNKS`] chunks. With one
-//! job for each chunk, every 32 timers would wake a worker.
+//! The tickets that a turn of a shard finds due are handed over together, in batches of up to [`BATCH_CHUNKS`] chunks.
+//! With a job for each chunk, every 32 timers would wake a worker.
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
@@ -9,7 +9,7 @@
 //!     that was run in part waits again.
 //!
 //! # Synchronisation
-//! The cursor and the count of waiting jobs are changed by read-modify-writes and hand nothing over, since the tickets
+//! The cursor and the count of waiting jobs are changed by read-modify-writes. They publish nothing, since the tickets
 //! come with the job and do not change. So their orderings are Relaxed. Other words carry the facts that a shard must
 //! not miss when it goes to sleep:
 //!
@@ -25,23 +25,23 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// An engine as the shards see it: the object that runs the handlers of due tickets.
+/// An engine as its shards see it: runs the handlers of due tickets.
 pub(crate) trait Fire: Send + Sync + 'static {
-    /// The threads that the handlers run on.
+    /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires tickets of `batch` that no other worker takes, until `most` handlers were called or no ticket is left.
-    /// Returns the number of handlers that were called.
+    /// Fires tickets of `batch` that no other worker takes, until it has called `most` handlers or no ticket is left.
+    /// Returns the number of handlers that it called.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
-    /// Notes that every ticket of a batch was taken: the shard may hand over more.
+    /// Notes that every ticket of a batch was taken, so that the shard may hand over more.
     fn batch_taken(&self, shard: usize);
 
-    /// Notes that an executor dropped a job: the shard should check its batches.
+    /// Notes that an executor dropped a job, so that the shard checks its batches.
     fn job_dropped(&self, shard: usize);
 }
 
-/// Runs `batch` on the threads that the engine's handlers run on. Returns false if the executor panicked.
+/// Runs `batch` on the threads on which the engine's handlers run. Returns false if the executor panicked.
 pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
     if engine.dispatcher().is_inline() {
         batch.run(engine, usize::MAX);
@@ -50,11 +50,11 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
     BatchJob::new(batch, engine).send()
 }
 
-/// The maximum number of chunks in one batch: 1,024 tickets. The leader of a shard runs one batch of a turn itself.
-/// With more timers in one turn, a second thread is worth its wake-up.
+/// The greatest number of chunks in a batch: 1,024 tickets. If a turn has only one batch, the leader of the shard runs
+/// it. If a turn has more timers, a second thread is worth its wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
-/// A chunk, and the progress of its workers.
+/// A chunk of due tickets, and how many of them workers have taken.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -67,7 +67,7 @@ impl DueChunk {
         Self { tickets, handed_over, cursor: AtomicU32::new(0) }
     }
 
-    /// The moment at which the chunk's shard found it due.
+    /// Returns the moment at which the chunk's shard found it due.
     pub(crate) fn handed_over(&self) -> Timestamp {
         self.handed_over
     }
@@ -76,7 +76,7 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// The tickets, to be put into another order before the chunk is handed over.
+    /// Returns the tickets for changes to their order, before the chunk is handed over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
@@ -89,7 +89,7 @@ impl DueChunk {
     }
 
     fn taken(&self) -> usize {
-        // Ordering: Relaxed. A stale value postpones help by one check.
+        // Ordering: Relaxed. After a stale value, help comes one check later.
         (self.cursor.load(Ordering::Relaxed) as usize).min(self.tickets.len())
     }
 
@@ -98,12 +98,12 @@ impl DueChunk {
     }
 }
 
-/// Due chunks of one shard.
+/// Due chunks of one shard, which workers fire together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs for the batch that wait to be run: before they begin, and between two runs in part.
+    /// The number of jobs for this batch that wait to be run: before they begin, and between two partial runs.
     waiting_jobs: AtomicU32,
 }
 
@@ -112,21 +112,22 @@ impl Batch {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
-    /// The shard that found the chunks due.
+    /// Returns the shard that found the chunks due.
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }
 
-    /// The chunks with tickets that no worker has taken.
+    /// Returns the chunks with tickets that no worker has taken.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers.
+    /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers that it
+    /// called.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
-        // Also if tickets are left here: the worker that took the last ticket may have missed the tickets that were
-        // taken here.
+        // Notify the shard even if tickets are left. The worker that took the last ticket may not have seen the tickets
+        // that were taken here.
         engine.batch_taken(self.shard);
         called
     }
@@ -140,13 +141,13 @@ impl Batch {
     }
 
     fn has_waiting_jobs(&self) -> bool {
-        // Ordering: Relaxed. A stale count postpones help by one check, or sends a job that finds nothing to do. If
-        // `want_check` asked for the check, then the flag hands over that the dropped job is no longer counted (H3).
+        // Ordering: Relaxed. After a stale count, help comes one check later, or a job is sent that finds nothing to
+        // do. If `want_check` asked for the check, its flag guarantees that the dropped job is no longer counted (H3).
         self.waiting_jobs.load(Ordering::Relaxed) > 0
     }
 }
 
-/// One job for a batch, on its way through an executor, or run by the shard's leader.
+/// A job for a batch. An executor passes it to a thread, or the shard's leader runs it.
 pub(crate) struct BatchJob {
     batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,
@@ -155,11 +156,11 @@ pub(crate) struct BatchJob {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The job is one of the batch's waiting jobs.
+    /// No thread runs the job yet. The batch counts it as a waiting job.
     Waits,
     /// A thread runs the job, or its last run has unwound.
     Runs,
-    /// A run has found no ticket left, or the engine's end.
+    /// A run has found no ticket left, or has found that the engine has ended.
     Done,
 }
 
@@ -171,8 +172,7 @@ impl BatchJob {
         job
     }
 
-    /// Sends the job to the threads that the engine's handlers run on. Returns false if the executor
-    /// panicked.
+    /// Sends the job to the threads on which the engine's handlers run. Returns false if the executor panicked.
     pub(crate) fn send(self) -> bool {
         let engine = StdArc::clone(&self.engine);
         engine.dispatcher().send(self)
@@ -183,13 +183,13 @@ impl BatchJob {
     }
 
     fn begin_to_wait(&mut self) {
-        // Ordering: Relaxed. A count that orders nothing.
+        // Ordering: Relaxed. The count orders nothing.
         self.batch.waiting_jobs.fetch_add(1, Ordering::Relaxed);
         self.stage = Stage::Waits;
     }
 
     fn wait_no_longer(&mut self) {
-        // Ordering: Relaxed. As in `begin_to_wait`; `job_dropped` hands the count over to a check (H3).
+        // Ordering: Relaxed. As in `begin_to_wait`. `job_dropped` makes the count visible to a check (H3).
         self.batch.waiting_jobs.fetch_sub(1, Ordering::Relaxed);
         self.stage = Stage::Runs;
     }
@@ -227,52 +227,54 @@ impl Drop for BatchJob {
     }
 }
 
-/// The maximum number of batches that a shard has in flight, which bounds the number of tickets in the workers' queue.
-/// Due tickets beyond them are held back (`shard::backlog`). This number of full batches is work for some tens of
+/// The greatest number of batches that a shard has in flight. It bounds the number of tickets in the workers' queue.
+/// Further due tickets are held back (`shard::backlog`). Such a number of full batches is work for some tens of
 /// milliseconds.
 const MOST_IN_FLIGHT: usize = 128;
 
-/// The batches of a shard on which workers may still be at work, oldest first.
+/// The batches of a shard that workers may still be running, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     batches: VecDeque<StdArc<Batch>>,
 }
 
 impl InFlight {
-    /// Whether one more batch may be sent.
+    /// Returns whether another batch may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Whether no batch is on its way.
+    /// Returns whether no batch is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
     pub(crate) fn push(&mut self, batch: StdArc<Batch>) {
         if !self.has_room() {
-            // Owned timers that were checked and are due cannot be held back: those of one turn may exceed the limit.
+            // Owned timers that were checked and are due cannot be held back. Those of a single turn may exceed the
+            // limit.
             self.forget_taken();
         }
         self.batches.push_back(batch);
     }
 
-    /// Forgets the batches whose tickets were all taken, which makes room.
+    /// Removes the batches whose tickets were all taken, which makes room.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends one more job for each batch that has tickets left and no job waiting: its workers are slow, or its job was
-    /// dropped. The shard calls it only once in a while, so that quick batches are finished by then.
+    /// Sends another job for each batch that has tickets left but no waiting job: its workers are slow, or its job was
+    /// dropped. The shard calls this only once in a while, so that quick batches have ended by then.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
-            // A panic here loses nothing: the next check finds no job waiting.
+            // A panic here loses nothing: the next check finds that no job waits.
             let _sent = dispatch(engine, batch);
         }
     }
 
-    /// Whether the shard should check again soon: a slow handler may be holding up other tickets, or a job was dropped.
+    /// Returns whether the shard should check again soon. A slow handler may be holding up other tickets, or a job was
+    /// dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

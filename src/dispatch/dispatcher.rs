@@ -1,4 +1,4 @@
-//! The choice of the threads that handlers run on.
+//! Chooses the threads on which handlers run.
 
 use super::executor::{Executor, Job, Work};
 use super::panics::survives;
@@ -8,27 +8,27 @@ use core::fmt;
 #[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 
-/// The choice of the threads that an engine's handlers run on. Clones are the same choice.
+/// The choice of threads on which an engine's handlers run. Clones refer to the same threads.
 #[derive(Clone)]
 pub(crate) enum Dispatcher {
-    /// On the shard's own thread.
+    /// Handlers run on the thread of the shard itself.
     Inline,
-    /// On the caller's rayon pool.
+    /// Handlers run on the caller's rayon pool.
     #[cfg(feature = "rayon")]
     Rayon(StdArc<ThreadPool>),
-    /// On the workers of the shards.
+    /// Handlers run on the workers that belong to the set of shards.
     Own(StdArc<Workers>),
-    /// On the threads that the caller's executor chooses.
+    /// Handlers run where the caller's executor chooses.
     Executor(StdArc<dyn Executor>),
 }
 
 impl Dispatcher {
-    /// Whether due chunks are run by the thread that finds them due.
+    /// Returns whether the thread that finds chunks due also runs their handlers.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self, Self::Inline)
     }
 
-    /// The workers of the shards, if handlers run on them.
+    /// Returns the workers of the shards, if handlers run on them.
     pub(crate) fn own_workers(&self) -> Option<&Workers> {
         match self {
             Self::Own(workers) => Some(workers),
@@ -36,7 +36,7 @@ impl Dispatcher {
         }
     }
 
-    /// The number of workers; zero if it is unknown.
+    /// Returns the number of workers; zero if it is unknown.
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Own(workers) => workers.count(),
@@ -46,7 +46,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the calling thread belongs to a rayon pool that runs handlers: the thread may be doing something on
+    /// Returns whether the calling thread belongs to a rayon pool that runs handlers. Such a thread may be working on
     /// behalf of a handler, and must not wait for handlers. The workers of the shards run only handlers, which
     /// `shard::here::is_firing` covers.
     pub(crate) fn is_worker_here(&self) -> bool {
@@ -57,15 +57,15 @@ impl Dispatcher {
         }
     }
 
-    /// Runs `work` on one of the threads, or here. Returns false if the executor panicked.
+    /// Runs `work` on a chosen thread, or on this thread. Returns false if the executor panicked.
     pub(super) fn send(&self, work: impl Work + 'static) -> bool {
         let job = Job::new(work);
         match self {
             Self::Inline => job.run(),
             #[cfg(feature = "rayon")]
             Self::Rayon(pool) => {
-                // A panic of the user's clock, or of the handler's drop, would abort the process
-                // if it unwound from here.
+                // A panic of the user's clock, or of the handler's drop, would abort the process if it unwound from
+                // here.
                 pool.spawn(move || {
                     let _survived = survives(|| job.run());
                 });

@@ -1,21 +1,21 @@
-//! Jobs, and the interface of the pools that run them.
+//! Jobs with due timers, and the interface of the pools that run them.
 
 use core::fmt;
 
-/// A batch of up to 1,024 due timers of one shard, to be run once on any thread, at once or in parts.
+/// A batch of up to 1,024 due timers of one shard. Any thread can run it once, at once or in parts.
 ///
-/// Running a job calls the handler for each timer in turn, except for timers that were cancelled before, and for those
-/// that another job for the same batch takes: the shard sends such a job if a handler takes long. It unwinds only if
-/// the engine's clock panics. Until its handler is called, a timer is pending: it can be cancelled, moved or disarmed
-/// while its job waits.
+/// Running a job calls the handler for each timer, one after the other. It leaves out timers that were cancelled
+/// before, and timers that another job for the same batch takes. The shard sends another job if a handler takes long.
+/// Running a job unwinds only if the engine's clock panics. Until its handler is called, a timer is pending: it can be
+/// cancelled, moved or disarmed while its job waits.
 pub struct Job(Box<dyn Work>);
 
-/// The work of a job.
+/// The work of a job, independent of the engine's payload.
 pub(super) trait Work: Send {
-    /// Calls the handler for up to `most` timers. Returns their number.
+    /// Calls the handler for up to `most` timers. Returns how many it called.
     fn run_some(&mut self, most: usize) -> usize;
 
-    /// Whether no timer is left.
+    /// Returns whether no timer is left.
     fn is_done(&self) -> bool;
 }
 
@@ -24,13 +24,13 @@ impl Job {
         Self(Box::new(work))
     }
 
-    /// Fires the timers.
+    /// Fires the timers of the job.
     pub fn run(mut self) {
         self.0.run_some(usize::MAX);
     }
 
-    /// Fires up to `most` of the timers: for a thread that has room for the results of `most` handlers. Returns the
-    /// number of handlers that were called. Fewer than `most` means that the job is done.
+    /// Fires up to `most` timers of the job, for a thread that has room for the results of `most` handlers. Returns the
+    /// number of handlers that it called. A smaller number than `most` means that the job is done.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -53,8 +53,8 @@ impl Job {
         self.0.run_some(most)
     }
 
-    /// Whether the job has nothing left to do: its timers were fired or cancelled, or its engine was shut down, as far
-    /// as its last run in part has seen.
+    /// Returns whether the job has nothing left to do, as far as its last partial run has seen. Its timers were fired
+    /// or cancelled, or its engine was shut down.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_done()
@@ -67,7 +67,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A pool of the caller's own that runs the jobs of an engine, and so fires its timers.
+/// A pool of the caller that runs the jobs of an engine, and so fires its timers.
 ///
 /// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run,
 /// since a handler that schedules may wait for the shard. If a job is dropped before it is [done](Job::is_done), the

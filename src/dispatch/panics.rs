@@ -1,14 +1,14 @@
-//! Panics of handlers: a panic costs the handler that raised it and nothing else.
+//! Catches panics of handlers, so that a panic affects only the handler that raised it.
 
 use crate::base::trace;
 use core::any::Any;
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A function that is called with the payload of a handler's panic, on the thread that ran the handler.
+/// A function that gets the payload of a handler's panic, on the thread that ran the handler.
 pub type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
 
-/// Runs user code, catching panics.
+/// Runs user code, and catches its panics.
 pub(crate) struct Guarded {
     hook: Option<Box<PanicHook>>,
 }
@@ -18,10 +18,10 @@ impl Guarded {
         Self { hook }
     }
 
-    /// Runs `f`. Returns false if `f` panicked; the hook has been called then.
+    /// Runs `f`. If `f` panicked, calls the hook and returns false.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
-        // The subscriber, the hook and the drop of the panic's payload may panic in turn. All these panics are
+        // The subscriber, the hook and the drop of the panic's payload may panic themselves. All these panics are
         // swallowed here, since no caller could use them.
         drop_quietly(catch_unwind(AssertUnwindSafe(|| trace::panicked(&*panic))).err());
         if let Some(hook) = &self.hook {
@@ -32,11 +32,11 @@ impl Guarded {
     }
 }
 
-/// Runs `f`. Returns false if `f` panicked.
+/// Runs `f`, and catches its panic. Returns false if `f` panicked.
 pub(crate) fn survives(f: impl FnOnce()) -> bool {
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
     if let Some(panic) = &panic {
-        // A subscriber may panic in turn.
+        // The subscriber may panic itself.
         drop_quietly(catch_unwind(AssertUnwindSafe(|| trace::panicked(&**panic))).err());
     }
     let survived = panic.is_none();
@@ -46,7 +46,8 @@ pub(crate) fn survives(f: impl FnOnce()) -> bool {
 
 fn drop_quietly(panic: Option<Box<dyn Any + Send>>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // The payload's drop panicked with a payload whose drop may panic in turn: leaking it ends the chain.
+        // The drop of the payload panicked with another payload, whose drop may panic, too. Leaking that payload ends
+        // the chain.
         Box::leak(another);
     }
 }

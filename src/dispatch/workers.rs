@@ -1,10 +1,10 @@
-//! The workers of a set of shards: threads that stand by for jobs, and for shards whose leader is held up by a handler.
+//! The workers of a set of shards: threads that wait for jobs, or for a shard whose leader a handler holds up.
 //!
-//! A shard's leader itself runs the handlers of the timers that one turn found due. Handing them over would cost a
-//! second wake-up, which on a busy machine waits for a core again. The leader lets go of its shard for that time: if a
-//! handler does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)).
-//! If a turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was
-//! taken over, for a while.
+//! A shard's leader runs the handlers of the timers that a turn has found due. Handing them over would cost a second
+//! wake-up, which waits for a core on a busy machine. While handlers run, the leader lets go of its shard. If a handler
+//! does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)). If a
+//! turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken
+//! over, for a while.
 //!
 //! # Invariants
 //! P1. The number of threads that run handlers at a time is at most the number of workers: each of these threads has a
@@ -30,7 +30,7 @@ use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-/// The state that the threads of a set of shards with workers share.
+/// The state that the threads of a set of shards share, if the set has workers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     count: usize,
@@ -38,18 +38,18 @@ pub(crate) struct Workers {
     permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
     watch: Watch,
-    /// Held by the thread that watches.
+    /// The memory of the thread that watches. That thread keeps it locked.
     checks: ModelledMutex<Checks>,
     closed: AtomicBool,
 }
 
-/// The right of a thread to run handlers.
+/// The permission of a thread to run handlers. Dropping it lets another thread run them.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Permit<'a>(&'a Workers);
 
 impl Workers {
-    /// The workers of a set of `shards` shards, with as many threads as the roster has.
+    /// Makes the state for a set of `shards` shards, with `count` workers. The roster lists the threads.
     pub(crate) fn new(count: usize, shards: usize, roster: StdArc<Roster>) -> Self {
         Self {
             count,
@@ -62,7 +62,7 @@ impl Workers {
         }
     }
 
-    /// The number of threads that may run handlers at a time.
+    /// Returns how many threads may run handlers at a time.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -71,33 +71,33 @@ impl Workers {
         &self.watch
     }
 
-    /// The memory of the last watcher. Only for the caller that has taken the watch.
+    /// Locks the memory of the watcher. Only the thread that has taken the watch may call it.
     pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Like [`permit`](Self::permit), for a leader. Returns `None` while jobs are in the queue, since their timers are
-    /// due earlier.
+    /// Works as [`permit`](Self::permit), for a leader. Returns `None` while jobs are in the queue, since their timers
+    /// are due earlier.
     pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
 
-    /// The right to run handlers, if fewer threads than there are workers have it.
+    /// Returns a permit to run handlers, unless as many threads as there are workers already have one.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         let take = |permits: u64| permits.checked_sub(1);
         // Ordering: Relaxed. A number that hands nothing over; the fences rule out a lost permit (P3).
         self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
     }
 
-    /// Runs the jobs that are in the queue, if a permit is free.
+    /// Runs the jobs in the queue, if a permit is free.
     pub(crate) fn run_jobs(&self) {
         if self.jobs.is_empty() {
             return;
         }
         let Some(_permit) = self.permit() else { return };
         while let Some(job) = self.jobs.pop() {
-            // A job unwinds only if the user's clock does, or the drop of a handler whose engine ends with the job.
-            // That costs the job and nothing else.
+            // A job unwinds only if the user's clock panics, or the drop of a handler whose engine ends with the job.
+            // Only that job is lost.
             let _survived = survives(|| job.run());
         }
     }
@@ -107,24 +107,24 @@ impl Workers {
         self.sleepers.wake_one();
     }
 
-    /// Passes the watch on from the calling thread, the watcher, to a thread that stands by.
+    /// Passes the watch from the calling thread, which has it, to a thread that stands by.
     pub(crate) fn pass_on_the_watch(&self) {
         self.watch.pass_on();
         self.wake_one();
     }
 
-    /// Sleeps as thread `n` of the roster until there is a job to run or a watch to take, or the workers are closed.
+    /// Sleeps as thread `n` of the roster, until a job can be run, the watch can be taken, or the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Sleeps as thread `n`, the watcher, for `time`, or until there is a job to run or the workers are closed. The
-    /// sleep may end early.
+    /// Sleeps as thread `n`, which has the watch, for `time`. Ends earlier if a job can be run or the workers are
+    /// closed, and sometimes for no reason.
     pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
         self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }
 
-    /// Whether there is a job, and a permit to run it.
+    /// Returns whether a job waits and a permit to run it is free.
     pub(crate) fn has_job(&self) -> bool {
         // Ordering: Relaxed. If a permit is missed, the thread that gave it back looks at the queue afterwards (P2).
         !self.jobs.is_empty() && self.permits.load(Ordering::Relaxed) > 0
@@ -137,7 +137,7 @@ impl Workers {
         self.sleepers.wake_all();
     }
 
-    /// Like `close`, in the child of a fork, which has no other thread to wake.
+    /// Closes the workers in the child of a fork, which has no other thread to wake.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.closed.store(true, Ordering::Relaxed);
@@ -148,8 +148,8 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Drops the jobs that are left when the workers are closed. They fire nothing any more and keep their engines
-    /// alive.
+    /// Drops the jobs that are left when the workers are closed. They would fire nothing any more, but keep their
+    /// engines alive.
     pub(crate) fn drop_jobs(&self) {
         while let Some(job) = self.jobs.pop() {
             let _survived = survives(|| drop(job));

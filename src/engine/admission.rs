@@ -1,5 +1,5 @@
-//! The admission of timers: the state that a thread needs in order to bring a timer in, whatever the payload. It
-//! consists of slots, the stations with their lanes, and the reasons to refuse a timer. Both kinds of timers pass here.
+//! Admits timers to an engine: everything that a thread needs to bring in a timer of any payload. That is slots, the
+//! stations with their lanes, and the reasons to refuse a timer. Both kinds of timers pass here.
 
 use super::place::Place;
 use super::stations::Stations;
@@ -12,7 +12,7 @@ use crate::shard::{ShardSet, next_id};
 use crate::system::clock::EngineClock;
 use crossbeam_utils::CachePadded;
 
-/// The admission of an engine's timers.
+/// The slots and lanes through which an engine admits timers.
 pub(crate) struct Admission {
     engine: u64,
     place: Place,
@@ -26,14 +26,14 @@ pub(crate) struct Admission {
 
 /// The counts of refused calls, by their reason.
 struct RefusalCounts {
-    /// Calls that found no slot.
+    /// Counts calls that were refused because all slots were taken.
     engine_full: Refusals,
-    /// Calls that found no room in their lane.
+    /// Counts calls that were refused because the calling thread's lane was full.
     lane_full: Refusals,
 }
 
 impl Admission {
-    /// The admission of another engine on `set`, to these slots.
+    /// Makes the admission of a new engine on `set`, to these slots.
     pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
         Self {
             engine: next_id(),
@@ -49,19 +49,19 @@ impl Admission {
         }
     }
 
-    /// The engine's number.
+    /// Returns the engine's number, which no other engine has.
     #[inline(always)]
     pub(crate) fn engine(&self) -> u64 {
         self.engine
     }
 
-    /// The index of the engine's place, at which each thread keeps its part.
+    /// Returns the index at which each thread keeps its part of the engine.
     #[inline(always)]
     pub(super) fn place(&self) -> usize {
         self.place.index()
     }
 
-    /// The engine's stations.
+    /// Returns the engine's stations, one for each shard.
     #[inline(always)]
     pub(crate) fn stations(&self) -> &Stations {
         &self.stations
@@ -77,40 +77,40 @@ impl Admission {
         &self.clock
     }
 
-    /// The set of shards that the engine is on.
+    /// Returns the set of shards that the engine uses.
     #[inline]
     pub(crate) fn set(&self) -> &StdArc<ShardSet> {
         &self.set
     }
 
-    /// Calls that found no slot.
+    /// Returns the counter of calls that found no slot.
     pub(crate) fn engine_full(&self) -> &Refusals {
         &self.refusals.engine_full
     }
 
-    /// Calls that found no room in their lane.
+    /// Returns the counter of calls that found no room in their lane.
     pub(crate) fn lane_full(&self) -> &Refusals {
         &self.refusals.lane_full
     }
 
-    /// Whether the engine was shut down: it admits no timer.
+    /// Returns whether the engine was shut down, and so admits no timer.
     #[inline]
     pub(crate) fn is_shut_down(&self) -> bool {
         self.stations.are_closed()
     }
 
-    /// Whether this process is the child of a fork, and the engine was built before the fork.
+    /// Returns whether this process is the child of a fork, and the engine was built before the fork.
     pub(crate) fn is_forked(&self) -> bool {
         self.set.is_forked()
     }
 
-    /// The reason why a closed engine refuses.
+    /// Returns the reason why a closed engine refuses timers.
     pub(crate) fn why_closed(&self) -> Refusal {
         if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
     }
 
-    /// Refuses a timer because a lane to `shard` is full, which has room for `capacity` tickets. Wakes a sleeping
-    /// shard, so that the shard drains the lane.
+    /// Refuses a timer because a lane to `shard` is full. `capacity` is the number of tickets that the lane can hold.
+    /// Wakes the shard if it sleeps, so that it drains the lane.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, shard: usize, capacity: u64) -> Refusal {
         self.stations.at(shard).parker.wake_if_asleep();

@@ -1,8 +1,9 @@
-//! Anchors: the owned timers of one thread hold their engine's core by an anchor, whose reference count only this
-//! thread's timers write.
+//! Anchors keep an engine alive for its owned timers. All owned timers of a thread share the thread's anchor, so only
+//! this thread's timers write its reference count.
 //!
-//! A timer that is made and dropped for each request counts a reference up and down. If that were the core's own count,
-//! all threads would write one cache line, and each operation would cost two threads three times as much as one.
+//! A timer that is made and dropped for each request counts a reference up and down. If that were the count of the core
+//! itself, all threads would write the same cache line. Then two threads together would need three times as long for
+//! each operation as one thread.
 //!
 //! # Lifetimes
 //! ```text
@@ -10,9 +11,9 @@
 //!                                   ▲           ▲
 //!  the thread's Local ── weakly ────┴───────────┘
 //! ```
-//! The core keeps the anchors of living threads, so that a thread whose last timer was dropped does not make another
-//! anchor for its next timer. A thread that ends takes its anchor out. The shutdown, which every owner of an engine
-//! calls when it is dropped, takes out all anchors. After that an anchor lives as long as its timers do.
+//! The core keeps the anchors of living threads. So a thread whose last timer was dropped need not make another anchor
+//! for its next timer. A thread that ends takes its anchor out. The shutdown, which every owner of an engine calls when
+//! it is dropped, takes out all anchors. After that, an anchor lives as long as its timers.
 
 use super::anchors::Moored;
 use super::core::Core;
@@ -24,14 +25,14 @@ use crate::lockfree::slab::Slots;
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// The reference to an engine by which one thread's timers hold it.
+/// A thread's reference to an engine, which the thread's owned timers share.
 pub(crate) struct Anchor<T> {
-    /// On other cache lines than the reference counts: one thread makes timers and writes the counts while other
-    /// threads arm the timers.
+    /// The parts are on other cache lines than the reference counts. One thread makes timers and writes the counts,
+    /// while other threads read the parts to arm the timers.
     parts: CachePadded<Parts<T>>,
 }
 
-/// An owned timer: the anchor by which it holds the engine, and its slot.
+/// An owned timer: the anchor that keeps its engine alive, and its slot.
 pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 struct Parts<T> {
@@ -45,7 +46,7 @@ impl<T> Anchor<T> {
         &self.parts.core
     }
 
-    /// The core's slots, without the way over the core.
+    /// Returns the core's slots, without a detour through the core.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &Slots {
         &self.parts.slots
@@ -53,7 +54,7 @@ impl<T> Anchor<T> {
 }
 
 impl<T: Send + 'static> Anchor<T> {
-    /// Makes an owned timer with this payload. The calling thread's anchor holds the engine for it.
+    /// Makes an owned timer with this payload. The calling thread's anchor keeps the engine alive for it.
     pub(crate) fn create_timer(core: &StdArc<Core<T>>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
         let timers = core.timers();
         if timers.admission().is_shut_down() {
@@ -64,7 +65,7 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
-    /// The anchor of the thread to which `local` is lent.
+    /// Returns the anchor of the thread to which `local` belongs, or makes it.
     #[inline]
     fn of_thread(core: &StdArc<Core<T>>, local: &mut Local) -> StdArc<Self> {
         let known = local.moored.as_ref().and_then(Moored::anchor);

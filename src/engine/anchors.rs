@@ -1,12 +1,12 @@
-//! The anchors of an engine's threads, whatever the type of its payloads: the engine's list of them, and each thread's
-//! weak reference to its own.
+//! The anchors of an engine's threads, for payloads of any type: the engine's list of them, and each thread's weak
+//! reference to its own anchor.
 
 use crate::base::fork::ForkLock;
 use crate::base::sync::{StdArc, Weak};
 use core::any::Any;
 use core::fmt;
 
-/// An anchor of an engine whose type of payload the holder does not know.
+/// An anchor whose type of payload is not known here.
 pub(super) type AnyAnchor = dyn Any + Send + Sync;
 
 /// The anchors of the living threads; `None` once the engine is shut down.
@@ -23,8 +23,8 @@ impl Anchors {
         }
     }
 
-    /// Drops the anchor of a thread that ends. The anchor is dropped outside of the lock, since the engine may be
-    /// dropped with it.
+    /// Drops the anchor of a thread that ends. The drop happens outside of the lock, since the engine may be dropped
+    /// with it.
     fn forget(&self, anchor: &Weak<AnyAnchor>) {
         let is_it = |kept: &StdArc<AnyAnchor>| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr());
         let forgotten = self.0.lock().and_then(|mut anchors| {
@@ -35,28 +35,28 @@ impl Anchors {
         drop(forgotten);
     }
 
-    /// Drops all anchors, for good.
+    /// Drops all anchors, and accepts no more.
     pub(super) fn close(&self) {
         let kept = self.0.lock().and_then(|mut anchors| anchors.take());
         drop(kept);
     }
 }
 
-/// A thread's weak reference to its anchor.
+/// A thread's weak reference to its own anchor.
 pub(super) struct Moored {
     anchor: Weak<AnyAnchor>,
     anchors: Weak<Anchors>,
 }
 
 impl Moored {
-    /// Keeps the anchor of the calling thread among the engine's anchors.
+    /// Adds the anchor of the calling thread to the engine's list.
     pub(super) fn new(anchor: StdArc<AnyAnchor>, anchors: &StdArc<Anchors>) -> Self {
         let moored = Self { anchor: StdArc::downgrade(&anchor), anchors: StdArc::downgrade(anchors) };
         anchors.keep(anchor);
         moored
     }
 
-    /// The anchor, unless the engine was shut down and the thread's timers were dropped.
+    /// Returns the anchor. Returns `None` if the engine was shut down and the thread's timers were dropped.
     #[inline]
     pub(super) fn anchor(&self) -> Option<StdArc<AnyAnchor>> {
         self.anchor.upgrade()
@@ -69,7 +69,7 @@ impl fmt::Debug for Moored {
     }
 }
 
-/// Runs when the thread ends, or has no more to do with the engine.
+/// Removes the anchor from the engine's list, when the thread ends or no longer uses the engine.
 impl Drop for Moored {
     fn drop(&mut self) {
         if let Some(anchors) = self.anchors.upgrade() {

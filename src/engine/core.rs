@@ -1,5 +1,5 @@
-//! The core: an engine, as its handles and the threads that serve it share it. Each of its parts has a state of its own
-//! and a file of its own; the calls here need several parts.
+//! The core of an engine, which its handles and threads share. Each part of the core has its own state and its own
+//! file. The calls here need several parts.
 
 use super::admission::Admission;
 use super::anchors::Anchors;
@@ -20,19 +20,19 @@ use crate::system::clock::EngineClock;
 use core::fmt;
 use core::task::Waker;
 
-/// The user's handler, as the engine calls it.
+/// The user's handler, in the form in which the engine calls it.
 pub(crate) type Handler<T> = Box<dyn for<'a> Fn(Due<'a, T>, &'a StdArc<Core<T>>) + Send + Sync>;
 
-/// An engine, as its handles and the threads that serve it share it.
+/// An engine. Its handles and the threads that serve it share it.
 pub(crate) struct Core<T> {
     pub(super) timers: Timers<T>,
     pub(super) quiescence: Quiescence,
     pub(super) membership: Membership,
     pub(super) handler: Handler<T>,
     pub(super) guarded: Guarded,
-    /// The functions to call at the end.
+    /// The functions to call when the engine ends.
     pub(super) hooks: Hooks,
-    /// The anchors by which the owned timers of each thread hold the core.
+    /// The anchors through which the owned timers of each thread keep the core alive.
     pub(super) anchors: StdArc<Anchors>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Core<T> {
 pub(crate) struct Settings {
     pub(crate) capacity: u32,
     pub(crate) lane_capacity: u64,
-    /// The threads that handlers run on.
+    /// The threads on which handlers run.
     pub(crate) dispatcher: Dispatcher,
     pub(crate) guarded: Guarded,
 }
@@ -49,7 +49,7 @@ impl Settings {
     pub(crate) const DEFAULT_CAPACITY: u32 = 1 << 24;
     pub(crate) const DEFAULT_LANE_CAPACITY: u64 = 1 << 16;
 
-    /// The builder's defaults.
+    /// Returns the builder's default settings.
     #[cfg(feature = "async")]
     pub(crate) fn by_default(dispatcher: Dispatcher) -> Self {
         let (capacity, lane_capacity) = (Self::DEFAULT_CAPACITY, Self::DEFAULT_LANE_CAPACITY);
@@ -82,7 +82,7 @@ impl<T: Send + 'static> Core<T> {
         self.timers.admission()
     }
 
-    /// The clock that deadlines are counted from, and that decides whether a deadline has come.
+    /// Returns the clock from which deadlines count, and which decides whether a deadline has come.
     #[inline(always)]
     pub(crate) fn clock(&self) -> &EngineClock {
         self.admission().clock()
@@ -96,7 +96,7 @@ impl<T: Send + 'static> Core<T> {
         &self.anchors
     }
 
-    /// The shards and the threads that serve the engine.
+    /// Returns the set of shards, with the threads that serve the engine.
     pub(crate) fn set(&self) -> &ShardSet {
         self.membership.set()
     }
@@ -105,7 +105,7 @@ impl<T: Send + 'static> Core<T> {
         self.set().settings().tick
     }
 
-    /// Waits until the handler of the one-shot `id`, if it runs, has ended.
+    /// Waits until the handler of the one-shot `id` has ended, if it runs.
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.timers.control(id) else { return };
         if control.await_end(id) {
@@ -113,15 +113,15 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Waits until the handler of the owned timer `index`, if it runs, has ended.
+    /// Waits until the handler of the owned timer `index` has ended, if it runs.
     pub(crate) fn wait_for_run(&self, index: u32) {
         let timer = self.timers.slots().owned(index);
         let Some(run) = timer.await_run() else { return };
         self.quiescence.wait_until(|| timer.has_run(run));
     }
 
-    /// The rest of an arming for which the ticket that is out does not suffice. With `insist` the ticket is queued
-    /// beyond the lane's capacity if need be.
+    /// Completes an arming that needs a new ticket, since the present ticket comes too late or there is none. With
+    /// `insist`, the new ticket is queued even beyond the lane's capacity.
     #[cold]
     #[inline(never)]
     pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
@@ -129,8 +129,8 @@ impl<T: Send + 'static> Core<T> {
         self.shut_if_refused(index, outcome)
     }
 
-    /// An arming whose ticket goes to `shard`, wherever the ticket that is out is. The caller has stored the deadline
-    /// by [`postpone`](super::postpone).
+    /// Arms an owned timer with a new ticket for `shard`, wherever the present ticket is. The caller must have stored
+    /// the deadline by [`postpone`](super::postpone).
     pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.timers.queue_on(shard, index, deadline, insist);
         self.shut_if_refused(index, outcome)
@@ -138,14 +138,14 @@ impl<T: Send + 'static> Core<T> {
 
     fn shut_if_refused(&self, index: u32, outcome: Rearmed) -> Rearmed {
         if matches!(outcome, Err(ArmError::ShutDown | ArmError::Forked)) {
-            // The shutdown may have come to this timer before the timer was queued.
+            // The shutdown may have reached this timer before the timer was queued.
             self.shut_late_timer(index);
         }
         outcome
     }
 
-    /// Ends the arming of an owned timer for good, and announces the end of its last run. `None` if the slot is not an
-    /// owned timer's.
+    /// Makes an owned timer refuse every arming from now on, and announces the end of its last run. Returns `None` if
+    /// the slot is not an owned timer's.
     pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
         let remains = self.timers.shut(index)?;
         if remains.is_awaited() {
@@ -154,21 +154,21 @@ impl<T: Send + 'static> Core<T> {
         Some(remains)
     }
 
-    /// Shuts a timer that the shutdown may have missed, as the shutdown would.
+    /// Ends an owned timer whose ticket came too late for the shutdown, which may therefore have missed the timer.
     pub(super) fn shut_late_timer(&self, index: u32) {
         if let Some(remains) = self.shut_timer(index) {
             self.settle(remains);
         }
     }
 
-    /// Drops the payload and wakes the waker that are left of a timer, and survives panics.
+    /// Drops the payload and wakes the waker that a shut timer has left behind. Survives panics of both.
     pub(super) fn settle(&self, remains: Remains<T>) {
         let (payload, waker) = remains.into_parts();
         self.guarded.run(|| drop(payload));
         self.wake(waker);
     }
 
-    /// Wakes a task whose timer is shut.
+    /// Wakes the task that waits for a timer, if there is one. Survives a panic of its waker.
     pub(super) fn wake(&self, waker: Option<Waker>) {
         if let Some(waker) = waker {
             self.guarded.run(|| waker.wake());

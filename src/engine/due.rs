@@ -1,4 +1,4 @@
-//! A timer that fires, as its handler gets it.
+//! The form in which a firing timer is passed to its handler.
 
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
@@ -14,14 +14,14 @@ pub struct Due<'a, T> {
     pub id: DueId<'a>,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
-    /// How long after the deadline the handler began.
+    /// The time between the deadline and the start of the handler.
     pub lateness: Duration,
     /// The payload that was scheduled with the timer.
     pub payload: Payload<'a, T>,
 }
 
-/// The id of a timer that fires. [`get`](Self::get) reads the id of an owned timer from memory that the firing itself
-/// does not need. A handler that does not ask for the id spares that read.
+/// The id of a timer that fires. For an owned timer, [`get`](Self::get) reads memory that the firing itself does not
+/// need. A handler that does not ask for the id saves that read.
 #[derive(Clone, Copy)]
 pub struct DueId<'a>(Id<'a>);
 
@@ -37,13 +37,13 @@ impl<'a> DueId<'a> {
         Self(Id::OneShot(id))
     }
 
-    /// The id of the owned timer in slot `index`, whose handler runs.
+    /// Makes the id of the owned timer in slot `index`, whose handler runs.
     #[inline(always)]
     pub(super) fn owned(index: u32, slots: &'a Slots) -> Self {
         Self(Id::Owned(index, slots))
     }
 
-    /// The id. That of a one-shot is stale once the handler has returned.
+    /// Returns the id. The id of a one-shot is stale once the handler has returned.
     #[must_use]
     pub fn get(self) -> TimerId {
         match self.0 {
@@ -52,7 +52,7 @@ impl<'a> DueId<'a> {
         }
     }
 
-    /// The slot of an owned timer.
+    /// Returns the slot of an owned timer; `None` for a one-shot.
     #[inline(always)]
     pub(crate) fn owned_slot(self) -> Option<u32> {
         match self.0 {
@@ -71,8 +71,8 @@ impl fmt::Debug for DueId<'_> {
 /// The payload of a timer that fires.
 #[derive(Debug)]
 pub enum Payload<'a, T> {
-    /// The payload itself: the timer has ended.
+    /// The payload itself, since the timer has ended.
     Taken(T),
-    /// A reference to the payload, which stays with its owned timer.
+    /// A reference to the payload, which the owned timer keeps.
     Kept(&'a T),
 }

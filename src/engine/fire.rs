@@ -1,4 +1,4 @@
-//! Firing: how a worker handles a due chunk.
+//! Fires the timers of due chunks, on the thread of a worker.
 
 use super::core::Core;
 use super::due::{Due, DueId, Payload};
@@ -15,8 +15,8 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's stay in an engine, from the start of a chunk to its end. It is passed by value: its references stay in
-/// registers, while the worker changes the [`Results`].
+/// A worker's visit to an engine, from the start of a chunk to its end. It is passed by value, so that its references
+/// stay in registers while the worker changes the [`Results`].
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
@@ -24,14 +24,14 @@ struct Session<'a, T: Send + 'static> {
     stripe: Stripe,
 }
 
-/// The results of a session, which its end hands over.
+/// Collects the slots and the lateness of the timers that a session fires. They are handed over at the session's end.
 struct Results {
-    /// The slots of fired timers.
+    /// The slots of timers that have fired.
     vacated: Magazine,
     lateness: Run,
 }
 
-/// A session until its end.
+/// A session that has begun. Dropping it ends the session and hands over the results.
 struct OpenSession<'a, T: Send + 'static> {
     session: Session<'a, T>,
     results: Results,
@@ -66,7 +66,8 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    /// Fires tickets of `chunk` until `most` handlers were called or no ticket is left. Returns the number of handlers.
+    /// Fires tickets of `chunk` until it has called `most` handlers or no ticket is left. Returns the number of
+    /// handlers that it called.
     fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
         let mut open = OpenSession::begin(core, shard);
@@ -94,7 +95,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             if ran {
                 called += 1;
                 now = clock.now();
-                // `now` is less than the earlier reading only if the clock stepped back.
+                // `now` is less than the earlier reading only if the clock has stepped back.
                 verdict = verdict.min(now);
             }
         }
@@ -102,7 +103,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         called
     }
 
-    /// Runs a handler.
+    /// Calls the handler, and counts its lateness and its panic.
     fn call(self, results: &mut Results, due: Due<'a, T>) {
         self.counters.note_lateness(&mut results.lateness, due.lateness);
         let core = self.core;
@@ -111,7 +112,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Fires a timer that was scheduled, if its ticket is still valid. Returns true if the handler ran.
+    /// Fires a one-shot, if its ticket is still valid. Returns true if the handler ran.
     #[inline]
     fn fire_scheduled(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
@@ -141,13 +142,13 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         false
     }
 
-    /// Fires an owned timer, unless the timer was postponed, disarmed or dropped since its shard checked it. Returns
-    /// true if the handler ran.
+    /// Fires an owned timer, unless it was postponed, disarmed or dropped after its shard had checked it. Returns true
+    /// if the handler ran.
     fn fire_owned(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let timer = core.timers.slots().owned(index);
-        // Decided by the verdict, not by the start of the ticket's tick: the deadline may have been set after the clock
+        // The verdict decides, not the start of the ticket's tick: the deadline may have been set after the clock had
         // stepped back.
         match timer.begin(stamp, due_at.verdict) {
             Begin::Run { deadline } => {
@@ -183,7 +184,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         false
     }
 
-    /// Drops the payload that a handle left to the holder of its timer. The holder has vacated the slot.
+    /// Drops the payload of an owned timer whose handle was dropped while this worker held the timer. The worker has
+    /// vacated the slot.
     fn free_owned(self, results: &mut Results, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
@@ -192,22 +194,22 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         self.core.guarded.run(|| drop(payload));
     }
 
-    /// Sends another ticket for a timer whose ticket came due early.
+    /// Sends another ticket for a timer whose ticket came due too early.
     #[cold]
     fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
-        // A closed engine returns the timer by its state word; the ticket does not matter then.
+        // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
     /// Sends the ticket for the new deadline of an owned timer.
     fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
-            // The shutdown may have come to this timer while we held it.
+            // The shutdown may have reached this timer while this worker held it.
             self.core.shut_late_timer(index);
         }
     }
 
-    /// Posts a ticket that schedules nothing new.
+    /// Posts a ticket for a timer that already exists, so that it does not count as scheduled.
     fn send_ticket(self, insertion: Insertion) -> Notified {
         let admission = self.core.admission();
         let mut local = lend(admission);
@@ -225,7 +227,7 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
         let vacated = core::mem::replace(&mut results.vacated, Magazine::new());
         let slots = core.timers.slots();
         if core.membership.is_turned_here() {
-            // A loop's thread schedules, too: its slots stay with it, and in its core's cache.
+            // A loop's thread schedules timers, too. So the slots stay with the thread, and in its core's cache.
             lend(core.admission()).magazines.put_all(slots, vacated);
         } else {
             slots.give(vacated);
@@ -234,15 +236,15 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     }
 }
 
-/// When a ticket is fired.
+/// The moments by which the firing of a ticket is judged.
 #[derive(Clone, Copy)]
 struct DueAt {
-    /// The moment for the lateness, by the fast clock, which may be a little ahead.
+    /// The moment for the lateness. It is read from the fast clock, which may be a little ahead.
     now: Timestamp,
-    /// The moment that decides whether a deadline has come: by the true clock, never ahead.
+    /// The moment that decides whether a deadline has come. It is read from the true clock, which is never ahead.
     verdict: Timestamp,
-    /// The verdict, or the start of the ticket's tick if that is later: the tick has begun even if the clock has
-    /// stepped back since.
+    /// The later of the verdict and the start of the ticket's tick. The tick has begun, even if the clock has stepped
+    /// back since.
     come: Timestamp,
 }
 

@@ -1,10 +1,10 @@
-//! The functions that run when an engine has ended.
+//! Functions that run when an engine has ended.
 
 use crate::base::fork::ForkLock;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
-/// The functions that are to run; `None` once the engine has ended.
+/// The functions to run at the engine's end; `None` once it has ended.
 pub(super) struct Hooks(ForkLock<Option<Vec<Hook>>>);
 
 impl Hooks {
@@ -12,8 +12,8 @@ impl Hooks {
         Self(ForkLock::new(Some(Vec::new())))
     }
 
-    /// Keeps a function until the engine ends. Returns the function if the engine has ended, or if this is the
-    /// child of a fork and the lock is held for ever.
+    /// Keeps a function until the engine ends. Returns the function instead if the engine has ended, or if a fork has
+    /// left the lock held for ever in this process.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
         match self.0.lock().as_deref_mut() {
             Some(Some(kept)) => kept.push(hook),
@@ -22,7 +22,8 @@ impl Hooks {
         None
     }
 
-    /// Takes the functions out, for good. In the child of a fork they may be out of reach, and are not called.
+    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever: then no
+    /// function is returned or called.
     pub(super) fn take(&self) -> Vec<Hook> {
         self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }

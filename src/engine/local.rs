@@ -1,9 +1,9 @@
-//! A thread's part of an engine: a lane to its home shard and two magazines of slots.
+//! A thread's own part of an engine: a lane to its home shard, and two magazines of slots.
 //!
-//! Each thread keeps one part per engine. The part of the engine that it used last is at the front. The parts of up to
-//! [`PLACES`] engines are near, in an array, each at its engine's place; further parts are in a table by the engine's
-//! number. The part is dropped when the thread ends, and its slots and its lane go back. The parts of engines that have
-//! ended are dropped when other parts are made ([`Parts`]).
+//! Each thread has one part for each engine that it uses. The part of the engine that it used last is at the front. The
+//! parts of up to [`PLACES`] engines are in an array, each at its engine's place. Further parts are in a table, by the
+//! engine's number. When the thread ends, its parts are dropped, and their slots and lanes go back. The parts of
+//! engines that have ended are dropped when new parts are made ([`Parts`]).
 
 use super::admission::Admission;
 use super::anchors::Moored;
@@ -22,7 +22,7 @@ use core::ops::{Deref, DerefMut};
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 
-/// A vacant slot, held by the caller that reserved it.
+/// A vacant slot that the caller has reserved.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Slot(pub(super) u32);
@@ -30,22 +30,22 @@ pub(crate) struct Slot(pub(super) u32);
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
-    /// The engine's place.
+    /// The index of the engine's parts in [`NEAR`].
     place: usize,
-    /// The number of the engine's set.
+    /// The number of the engine's set of shards.
     set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
-    /// Lanes to other shards, which calls that name a shard have used.
+    /// Lanes to other shards, made by calls that name a shard.
     elsewhere: Vec<(usize, LaneWriter)>,
     pub(super) magazines: Magazines,
-    /// The reference to the thread's anchor, once the thread has made an owned timer.
+    /// The reference to the thread's anchor. It is set once the thread has made an owned timer.
     pub(super) moored: Option<Moored>,
     slots: Weak<Slots>,
 }
 
 impl Local {
-    /// A part of the engine that has this admission, for a thread whose home is shard `home`.
+    /// Makes a part of the engine with this admission, for a thread whose home is the shard `home`.
     pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
             engine: admission.engine(),
@@ -60,7 +60,7 @@ impl Local {
         }
     }
 
-    /// Takes a slot for a timer that is about to be scheduled.
+    /// Reserves a slot for a timer that is about to be scheduled. Fails if the lane or the engine is full.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         if !self.lane.has_room() {
@@ -69,7 +69,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Takes a slot, whatever room the lane has.
+    /// Reserves a slot, even if the lane is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -78,24 +78,24 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because the lane is full.
+    /// Returns the error for a timer that was refused because this thread's lane to the shard is full.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Tells the shard of the lane of a ticket that was pushed.
+    /// Notifies the shard of the lane about a ticket that was pushed.
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
     }
 
-    /// Whether the engine is gone, with its slots.
+    /// Returns whether the engine is gone, and its slots with it.
     fn has_ended(&self) -> bool {
         self.slots.strong_count() == 0
     }
 
-    /// Exchanges the lane for a lane to shard `home`. The slots and the anchor stay.
+    /// Replaces the lane by a lane to the shard `home`. The slots and the anchor stay.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
@@ -103,7 +103,7 @@ impl Local {
         }
     }
 
-    /// Calls `f` with a lane to `shard` in place of the lane to the home shard.
+    /// Calls `f` while a lane to `shard` takes the place of the lane to the home shard.
     pub(crate) fn on_shard<R>(
         &mut self,
         admission: &Admission,
@@ -139,47 +139,48 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The calling thread's part of the engine that the thread used last. Empty while the part is lent. `FRONT` has no
-    /// destructor, so that an access to it is a load. `FAR` has a destructor for all three; without `FAR` nothing is
-    /// put here.
+    /// The part of the engine that this thread used last. It is empty while that part is lent. `FRONT` has no
+    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts of all three, so nothing
+    /// is stored here unless `FAR` exists.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The thread's parts of the engines that it used before, each at its engine's place. Like `FRONT`, it has no
-    /// destructor.
+    /// The parts of engines that this thread used before, each at its engine's place. `NEAR` has no destructor, like
+    /// `FRONT`.
     static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
-    /// The thread's parts of engines whose places in `NEAR` other engines have.
+    /// The parts of engines whose places in `NEAR` are taken by other engines.
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A part, on cache lines of its own: its thread writes to the part with each call.
+/// A thread's part of an engine, on its own cache lines, since the thread writes to it in each call. It must be dropped
+/// by hand.
 type Part = ManuallyDrop<OwnPart>;
 
-/// A part that is dropped with its holder.
+/// A part that is dropped as usual, unlike a [`Part`].
 type OwnPart = Box<CachePadded<Local>>;
 
 struct Far(RefCell<Parts>);
 
-/// Parts by the numbers of their engines.
+/// The parts that a thread has of several engines, by the engines' numbers.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
-    /// The number of parts at which the parts of engines that have ended are looked for.
+    /// The number of parts at which parts of ended engines are searched for next.
     look_at: usize,
 }
 
 impl Parts {
-    /// The least number of parts at which a look is worth its time.
+    /// The smallest number of parts for which a search is worthwhile.
     const FEWEST: usize = 16;
 
     const fn new() -> Self {
         Self { parts: HashMap::with_hasher(BuildHasherDefault::new()), look_at: Self::FEWEST }
     }
 
-    /// Keeps a part. Returns the part of the same engine that was here, for the caller to drop.
+    /// Stores a part. If a part of the same engine was stored already, returns that part, for the caller to drop.
     fn put(&mut self, part: OwnPart) -> Option<OwnPart> {
         self.parts.insert(part.engine, part)
     }
 
-    /// Takes out the parts of engines that have ended, if the number of parts has doubled since the last look: so a
-    /// part costs a few looks in its life, and at most half of the parts are of no use.
+    /// Takes out the parts of engines that have ended. Searches only if the number of parts has doubled since the last
+    /// search. So each part is checked only a few times, and at most half of the parts are useless.
     fn take_ended(&mut self) -> Vec<OwnPart> {
         if self.parts.len() < self.look_at {
             return Vec::new();
@@ -191,7 +192,7 @@ impl Parts {
     }
 }
 
-/// A hash of the numbers of engines, which nobody chooses: each has the number after another's.
+/// A hash for the numbers of engines. Nobody can choose these numbers, since they are given out in order.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -205,24 +206,24 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio, as in D. E. Knuth, "The Art of Computer Programming", volume 3, section 6.4. The table uses
-        // the upper and the lower bits.
+        // This multiplies by the golden ratio, as in D. E. Knuth, "The Art of Computer Programming", volume 3, section
+        // 6.4. The table uses the upper and the lower bits.
         let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }
 }
 
-/// Runs when the thread ends.
+/// Drops all parts of the thread when it ends.
 impl Drop for Far {
     fn drop(&mut self) {
         drop(take_all());
     }
 }
 
-/// A thread's part of an engine while the part is out of its place. Dropping the `Lent` puts the part back.
+/// A thread's part of an engine while a call uses it. Dropping the `Lent` puts the part back.
 pub(crate) struct Lent {
     part: Option<Part>,
-    /// False if the thread is ending: then the part is dropped altogether.
+    /// False if the thread is ending. Then the part is dropped instead.
     has_place: bool,
 }
 
@@ -246,7 +247,7 @@ impl Drop for Lent {
     #[inline(always)]
     fn drop(&mut self) {
         let part = self.part.take();
-        // `FRONT` is empty, or has a part that was made for a call within this call.
+        // `FRONT` is empty, or has a part that was made for a nested call.
         let surplus = if self.has_place { FRONT.replace(part) } else { part };
         if let Some(surplus) = surplus {
             discard(surplus);
@@ -260,7 +261,7 @@ fn discard(part: Part) {
 }
 
 /// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR` before the
-/// thread ends; then the result is `None`, and the parts that were there are lost with their slots.
+/// thread ends. Then the result is `None`, and the parts that were there are lost, with their slots.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
@@ -273,7 +274,7 @@ fn take_all() -> Vec<OwnPart> {
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home in the engines on a set: drops the thread's parts that have another home.
+/// Makes `shard` the calling thread's home, for the engines on a set. Drops the thread's parts that have another home.
 pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
@@ -283,11 +284,11 @@ pub(crate) fn come_home(set: u64, shard: usize) {
         let elsewhere: Vec<_> = far.parts.extract_if(is_elsewhere).collect();
         (doubles, elsewhere)
     });
-    // Outside of the borrow: an engine may be dropped with its part.
+    // The drop happens outside of the borrow, since an engine may be dropped with its part.
     drop(forgotten);
 }
 
-/// Lends the calling thread's part of the engine.
+/// Lends the calling thread's part of the engine, and makes it if necessary.
 #[inline(always)]
 pub(crate) fn lend(admission: &Admission) -> Lent {
     match take_front() {
@@ -296,7 +297,8 @@ pub(crate) fn lend(admission: &Admission) -> Lent {
     }
 }
 
-/// Puts `front`, the part of another engine, at its place in `NEAR`, and takes the part of this engine from there.
+/// Puts `front`, the part of another engine, at its place in `NEAR`. Takes the part of this engine from `NEAR`, or else
+/// calls [`find`].
 #[inline(never)]
 fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     let exchanged = NEAR.try_with(|near| {
@@ -312,8 +314,8 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     }
 }
 
-/// Puts the parts `off`, whose places other engines need, into `FAR`, and takes the part of this engine out or makes
-/// it. The part may be among those that are put off.
+/// Puts the parts `off` into `FAR`, since other engines need their places. Takes the part of this engine out of `FAR`,
+/// or makes it. It may be among the parts `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));
@@ -325,15 +327,15 @@ fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
         (known, doubles, ended)
     });
     let has_place = known.is_ok();
-    // The rest is dropped here, outside of the borrow, as in `come_home`.
+    // The other values are dropped here, outside of the borrow, as in `come_home`.
     let part = known.ok().and_then(|(known, ..)| known);
     let make = || Box::new(CachePadded::new(Local::new(admission, home_of_current_thread(admission))));
     let part = part.unwrap_or_else(make);
     Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
-/// The shard to which the calling thread's timers go from now on: the shard whose loop runs on the thread, if there is
-/// one. In an engine that the program drives it is the first shard, since the outcome must not depend on a core.
+/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, it is that shard. In an
+/// engine that the program drives, it is the first shard, since the outcome must not depend on a core.
 fn home_of_current_thread(admission: &Admission) -> usize {
     let set = admission.set();
     if !set.is_served() {
@@ -347,8 +349,8 @@ fn home_of_current_thread(admission: &Admission) -> usize {
     home(affinity::current_core(), &set.settings().cores, &chosen)
 }
 
-/// The shard that threads have `chosen` least often among the shards that are pinned to core `here`, or among all
-/// shards if there is no such shard or the core is unknown. `cores` are the cores of the shards, in order.
+/// Returns the shard that the fewest threads have `chosen`. Only shards that are pinned to the core `here` count,
+/// unless there are none or the core is unknown. `cores` lists the cores of the shards, in order.
 fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;
     let least = |shard: &usize| chosen[*shard];
@@ -360,7 +362,7 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
 mod tests {
     use super::*;
 
-    /// The homes of threads that come one after the other.
+    /// Returns the homes of threads that ask one after the other.
     fn homes(here: Option<usize>, cores: &[usize], shards: usize, threads: usize) -> Vec<usize> {
         let mut chosen = vec![0; shards];
         let choose = |_| {

@@ -1,18 +1,18 @@
-//! The membership of an engine in a set of shards: the threads that its handlers run on, and whether a caller may wait
-//! for them.
+//! The membership of an engine in a set of shards. It knows on which threads the engine's handlers run, and whether a
+//! caller may wait for them.
 
 use crate::base::sync::{Mutex, OnceLock, StdArc, ignore_poison};
 use crate::dispatch::Dispatcher;
 use crate::shard::{Owner, Presence, ShardSet, Station, here};
 use crate::system::forks::{self, Watch};
 
-/// An engine's membership in a set of shards.
+/// The membership of an engine in a set of shards.
 pub(crate) struct Membership {
-    /// The engine's number.
+    /// The number of the engine.
     engine: u64,
     set: StdArc<ShardSet>,
     dispatcher: Dispatcher,
-    /// The set's owner, until the engine is shut down.
+    /// A share in the set, which keeps its threads running until the engine is shut down.
     owner: Mutex<Option<StdArc<Owner>>>,
     presence: StdArc<Presence>,
     forks: OnceLock<Watch>,
@@ -30,18 +30,19 @@ impl Membership {
         }
     }
 
-    /// The shards and the threads that serve the engine.
+    /// Returns the set of shards, with the threads that serve the engine.
     #[inline]
     pub(crate) fn set(&self) -> &ShardSet {
         &self.set
     }
 
-    /// The threads that the engine's handlers run on.
+    /// Returns the threads on which the engine's handlers run.
     pub(super) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
     }
 
-    /// The number of workers that run handlers; zero where the shards run them, or where the number is unknown.
+    /// Returns the number of workers that run handlers. Returns zero if the shards run them, or if the number is
+    /// unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
     }
@@ -50,7 +51,7 @@ impl Membership {
         &self.presence
     }
 
-    /// Keeps the set's threads running until the engine is shut down, and calls `in_child` in each child of a fork.
+    /// Keeps the set's threads running until the engine is shut down. Calls `in_child` in each child of a fork.
     pub(super) fn begin(&self, owner: &StdArc<Owner>, in_child: impl Fn() + Send + Sync + 'static) {
         *ignore_poison(self.owner.lock()) = Some(StdArc::clone(owner));
         if self.set.is_served() {
@@ -61,30 +62,30 @@ impl Membership {
         }
     }
 
-    /// Adds the engine's stations to the shards.
+    /// Adds the engine's stations to their shards.
     pub(super) fn join(&self, stations: Vec<Station>) {
         self.set.join(stations);
     }
 
-    /// Drops the engine's stations, whose parkers are closed, if the set has no threads that do so.
+    /// Drops the engine's stations, if the set has no threads that do so. Their parkers must be closed.
     pub(super) fn dismiss(&self) {
         self.set.dismiss_if_without_threads(!self.must_not_wait_here());
     }
 
-    /// Waits until the shards have dropped the engine's stations, where the calling thread may wait for that.
+    /// Waits until the shards have dropped the engine's stations, unless the calling thread must not wait.
     pub(super) fn await_dismissal(&self) {
         if self.may_wait_for_shards() {
             self.presence.await_end();
         }
     }
 
-    /// Gives up the engine's share in the set. With the last share the set's threads end. A caller that may wait
-    /// returns when they have ended, whichever call ended them: the program may unload their code then.
+    /// Gives up the engine's share in the set. The set's threads end with the last share. If `may_wait` is set, returns
+    /// only when they have ended, whichever call ended them. After that, the program may unload their code.
     pub(super) fn end(&self, may_wait: bool) {
         let owner =
             if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
         if let Some(mut owner) = owner {
-            // Under the lock, so that a second call finds the set closed.
+            // This happens under the lock, so that a second call finds the set closed.
             drop(owner.take());
         }
         if may_wait {
@@ -98,30 +99,30 @@ impl Membership {
         here::begin_firing(self.engine, self.set.id(), self.dispatcher.own_workers().is_some());
     }
 
-    /// Whether the calling thread turns a loop of the set.
+    /// Returns whether the calling thread runs a loop of the set.
     #[inline]
     pub(super) fn is_turned_here(&self) -> bool {
         self.set.is_turned_here()
     }
 
-    /// Whether this process is the child of a fork, and the engine was built before the fork.
+    /// Returns whether this process is the child of a fork, and the engine was built before the fork.
     pub(crate) fn is_forked(&self) -> bool {
         self.set.is_forked()
     }
 
-    /// Whether this process is the child of a fork, and the engine was started before the fork.
+    /// Returns whether this process is the child of a fork, and the engine was started before the fork.
     pub(crate) fn is_in_child(&self) -> bool {
         self.set.is_in_child()
     }
 
-    /// Whether the calling thread may wait for a shard.
+    /// Returns whether the calling thread may wait for a shard.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
-    /// Whether a caller that waits for a handler could wait for itself, or for a thread that is not in this process.
-    /// The caller could wait for itself inside a handler, on a thread that leads a shard, and on a thread of a rayon
-    /// pool, which may be working on behalf of a handler.
+    /// Returns whether a caller that waits for a handler could wait for itself, or for a thread that is not in this
+    /// process. The caller could wait for itself inside a handler, and on a thread that leads a shard. It also could on
+    /// a thread of a rayon pool, which may be working on behalf of a handler.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
             || here::is_firing(self.engine)

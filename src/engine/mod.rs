@@ -1,4 +1,4 @@
-//! The shards together: how a timer is scheduled, cancelled and moved.
+//! The engine: how timers are scheduled, cancelled and moved, and how they fire.
 //!
 //! ```text
 //!  schedule                         shard                              leader or worker
@@ -9,7 +9,7 @@
 //!       ▲                                                         ▼
 //!       └────────────── slots flow back through the depot ────────┘
 //! ```
-//! Cancelling is one CAS on the state word, wherever the ticket is. Data flows in one direction.
+//! Cancelling is a single CAS on the state word, wherever the ticket is. Data flows in one direction only.
 //!
 //! # Parts
 //!
@@ -32,7 +32,7 @@
 //!                                        quiescence, membership ──────────────────────────────────────────┴► core
 //! core ──► anchor, fire, shutdown, start
 //! ```
-//! Each file uses files to its left only, or those of an earlier line.
+//! Each file uses only files to its left, or files of an earlier line.
 
 mod admission;
 mod anchor;

@@ -1,4 +1,4 @@
-//! One-shot timers: how a timer is scheduled, cancelled, moved and evicted.
+//! One-shot timers: schedules, cancels, moves and evicts them.
 
 use super::local::{Local, Slot};
 use super::timers::{CANCELS_PER_CHECK, Timers};
@@ -22,7 +22,7 @@ pub enum Cancel<T> {
 }
 
 impl<T> Cancel<T> {
-    /// The payload, if the cancel got it.
+    /// Returns the payload, if the cancel got it.
     #[must_use]
     pub fn payload(self) -> Option<T> {
         match self {
@@ -31,7 +31,7 @@ impl<T> Cancel<T> {
         }
     }
 
-    /// The same outcome, with the payload mapped by `f`.
+    /// Returns the same outcome, with the payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Cancel<U> {
         match self {
             Self::Cancelled(payload) => Cancel::Cancelled(f(payload)),
@@ -41,7 +41,7 @@ impl<T> Cancel<T> {
     }
 }
 
-/// A timer that a shutdown returns.
+/// A timer that had not fired when a shutdown returned it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfired<T> {
     /// The timer's id, stale from now on.
@@ -53,7 +53,7 @@ pub struct Unfired<T> {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Schedules a timer in a reserved slot. Returns the payload if the engine is shut down.
+    /// Schedules a timer in a reserved slot. Returns the payload as an error if the engine is shut down.
     #[inline(always)]
     pub(crate) fn schedule(
         &self,
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Timers<T> {
         self.arm(local, index, deadline)
     }
 
-    /// Arms a slot that the caller holds, whose payload is written, and sends its ticket.
+    /// Arms a slot that the caller holds and whose payload is written, and sends its ticket.
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
@@ -81,8 +81,8 @@ impl<T: Send + 'static> Timers<T> {
         Ok(id)
     }
 
-    /// Schedules many timers with one publication and at most one wake. Returns the refused timers, in order, with the
-    /// reason. One batch may fill the lane beyond its capacity.
+    /// Schedules many timers with a single publication and at most one wake-up. Returns the refused timers, in order,
+    /// with the reason. A batch may fill the lane beyond its capacity.
     pub(crate) fn schedule_batch(
         &self,
         local: &mut Local,
@@ -133,15 +133,15 @@ impl<T: Send + 'static> Timers<T> {
         if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
     }
 
-    /// Takes back a timer that was armed while the engine was being shut down; `None` if the shutdown returns the
-    /// timer.
+    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown returns
+    /// the timer instead.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Takes a timer out of the armed state, and returns its payload or the reason why this failed. The payload is
-    /// taken before the slot goes back, since the slot's next holder writes to the slot.
+    /// Takes a timer out of the armed state. Returns its payload, or the reason why that failed. The payload is taken
+    /// before the slot goes back, since the slot's next holder writes to it.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
@@ -175,8 +175,8 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Moves a pending timer: cancels it and schedules its payload again in the same slot, under a new id.
-    /// Does not wait for room in the lane.
+    /// Moves a pending timer: cancels it, and schedules its payload again in the same slot, under a new id. Does not
+    /// wait for room in the lane.
     pub(crate) fn reschedule(
         &self,
         local: &mut Local,
@@ -197,19 +197,19 @@ impl<T: Send + 'static> Timers<T> {
             state::Cancel::Gone => return Err(RescheduleError::Gone),
         }
         self.count_cancel(local);
-        // The slot is ours and its payload stays where it is.
+        // The caller holds the slot now, and the payload stays in it.
         self.arm(local, id.index(), deadline).map_err(|payload| match self.admission.why_closed() {
             Refusal::Forked => RescheduleError::Forked(payload),
             _ => RescheduleError::ShutDown(payload),
         })
     }
 
-    /// The deadline of a pending timer.
+    /// Returns the deadline of a pending timer.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.control(id)?.deadline(id)
     }
 
-    /// Takes out the timer in a slot, if it is armed and its handler has not begun.
+    /// Takes the timer out of a slot, if it is armed and its handler has not begun.
     pub(super) fn evict(&self, index: u32) -> Option<Unfired<T>> {
         let (generation, deadline) = self.slots().control(index).evict()?;
         // SAFETY: I3: we took the timer out of `queued`.

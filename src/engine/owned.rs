@@ -1,5 +1,5 @@
-//! Owned timers: creating, arming, disarming and dropping them. The protocol is in `state::owned`; the slots, the
-//! payloads and the lanes are here.
+//! Owned timers: creates, arms, disarms and drops them. The protocol of their states is in `state::owned`. The slots,
+//! the payloads and the lanes are here.
 
 use super::local::{Local, Slot, lend};
 use super::timers::{CANCELS_PER_CHECK, Timers};
@@ -11,13 +11,13 @@ use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use core::task::Waker;
 
-/// A slot that a handle keeps: the right to the timer's payload until the slot is released.
+/// A slot that a handle keeps. Until the slot is released, the handle may use the timer's payload.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
 
 impl OwnedSlot {
-    /// The value that a released slot leaves behind: no slot.
+    /// The value of a handle whose slot was released: no slot.
     const RELEASED: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -41,50 +41,51 @@ pub enum Armed {
     Stays,
 }
 
-/// The place of the ticket of an arming.
+/// Says in which lane the ticket must be when a timer is armed. The ticket tells a shard when to fire the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Where the ticket that is out is, if it suffices.
+    /// Anywhere: the present ticket stays, if it comes early enough.
     Any,
-    /// In the lane that the arming uses, in place of the ticket that is out.
+    /// In the lane of the shard that the caller names: a new ticket replaces the present ticket.
     Anew,
 }
 
-/// The outcome of an arming that does not wait. `None`: there is no room for the ticket that the arming needs, and the
-/// caller waits and calls again, or insists.
+/// The outcome of an arming that does not wait. `None` means that the lane has no room for the ticket that the arming
+/// needs. Then the caller waits and calls again, or insists.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The remains of an owned timer that was shut, to be settled where no lock is held.
+/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock
+/// is held.
 #[must_use]
 pub(super) struct Remains<T> {
-    /// The payload, if the timer was dropped.
+    /// The payload, if the timer's handle was dropped.
     payload: Option<T>,
-    /// The waker of a task that waits for the timer, if the timer was not dropped.
+    /// The waker of a task that waits for the timer, if the handle was not dropped.
     waker: Option<Waker>,
-    /// Whether a thread waits for the end of the timer's last run, which has ended.
+    /// Whether a thread waits for the end of the timer's last run. The run has ended, so that thread must be woken.
     is_awaited: bool,
 }
 
 impl<T> Remains<T> {
     const NOTHING: Self = Self { payload: None, waker: None, is_awaited: false };
 
-    /// Whether the end of the timer's last run must be announced.
+    /// Returns whether the end of the timer's last run must be announced.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
 
-    /// Returns the remains, unless there is nothing to settle.
+    /// Returns itself, unless there is nothing to drop or to wake.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
 
-    /// The payload to drop, and the waker to wake.
+    /// Returns the payload to drop, and the waker to wake.
     pub(super) fn into_parts(self) -> (Option<T>, Option<Waker>) {
         (self.payload, self.waker)
     }
 }
 
-/// Gives a timer another deadline, if the ticket that is out suffices for the deadline. Otherwise the caller is to call
+/// Gives a timer another deadline. Returns false if the present ticket comes too late for it. Then the caller must call
 /// [`Core::queue`](super::Core::queue).
 #[inline(always)]
 pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
@@ -97,7 +98,7 @@ pub(crate) fn disarm(slots: &Slots, index: u32) -> Withdrawn {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Takes a slot for a timer with this payload.
+    /// Takes a slot for a new timer with this payload.
     pub(super) fn create(&self, local: &mut Local, payload: T) -> Result<OwnedSlot, ScheduleError<T>> {
         let index = match local.take_slot(&self.admission) {
             Ok(Slot(index)) => index,
@@ -110,14 +111,13 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
-    /// Queues a ticket in the lane of the calling thread. With `insist` the ticket is queued beyond the lane's capacity
-    /// if need be.
+    /// Queues a ticket in the calling thread's lane. With `insist`, queues it even beyond the lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket in a lane to `shard`, wherever the ticket that is out is.
+    /// Queues a ticket in a lane to `shard`, wherever the present ticket is.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -150,7 +150,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Pushes the ticket that an arming needs.
+    /// Pushes a ticket into the lane of `local`, and notifies the shard that reads the lane.
     fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
         let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {
@@ -162,17 +162,18 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// The reason why a closed engine arms no timer.
+    /// Returns the reason why a closed engine arms no timer.
     fn why_not_armed(&self) -> ArmError {
         if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
 
-    /// The deadline of an armed timer.
+    /// Returns the deadline of an armed timer.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
         self.slots().owned(index).armed_for()
     }
 
-    /// Gives a timer up, once. Returns the payload, unless the present holder of the timer will drop it.
+    /// Gives up a timer, once. Returns the payload, unless another thread that holds the timer at the moment will drop
+    /// it.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().owned(index).release() {
@@ -181,7 +182,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Takes the payload and the slot of an owned timer that the caller vacated.
+    /// Takes back the payload and the slot of an owned timer that the caller has vacated.
     pub(super) fn reclaim(&self, index: u32) -> T {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
@@ -197,8 +198,8 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Ends the arming of an owned timer for good. `None` if the slot is not an owned timer's. The caller announces an
-    /// end that a thread waits for, or the thread sleeps for ever.
+    /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot is not an owned timer's. The
+    /// caller announces an end that a thread waits for, or the thread sleeps for ever.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {
@@ -222,7 +223,8 @@ impl<T: Send + 'static> Timers<T> {
         Remains { payload, waker, is_awaited: waited }
     }
 
-    /// Ends the arming of all owned timers. Timers that a worker of the parent was to free are left alone.
+    /// Makes all owned timers refuse every arming, in the child of a fork. Timers that a worker of the parent would
+    /// have freed are left alone.
     pub(super) fn shut_in_child(&self) {
         for index in 0..self.slots().used() {
             let timer = self.slots().owned(index);
@@ -232,7 +234,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// The payload of a timer.
+    /// Returns the payload of a timer.
     pub(crate) fn payload_of<'a>(&'a self, slot: &'a OwnedSlot) -> &'a T
     where
         T: Sync,

@@ -1,26 +1,26 @@
-//! The places of engines: the index at which each thread keeps its part of an engine at hand.
+//! Places of engines. An engine's place is the array index at which each thread keeps its part of the engine.
 //!
-//! There are [`PLACES`] places, and any number of engines. An engine takes the place that the fewest living engines
-//! have, and gives it back with its core. So up to [`PLACES`] living engines have places of their own, however many
-//! engines a process has made before. Engines that share a place are as correct: a part names its engine.
+//! There are [`PLACES`] places, and any number of engines. An engine takes a place that the fewest living engines have,
+//! and gives it back with its core. So up to [`PLACES`] living engines have places of their own, however many engines a
+//! process has made before. Engines may share a place without harm, since a part names its engine.
 //!
-//! The counts are all that the engines share, and no lock guards them: an engine may be dropped in the child of a fork.
+//! The engines share only these counts. No lock guards them, since an engine may be dropped in the child of a fork.
 
 use crate::base::sync::Ordering;
 use std::sync::atomic::AtomicU32;
 
-/// The number of places: 256 bytes of each thread's storage.
+/// The number of places for engines in each thread's storage. They take 256 bytes of it.
 pub(super) const PLACES: usize = 32;
 
-/// The number of living engines at each place. Outside of the models' reach: the counts hand nothing over.
+/// The number of living engines at each place. Models do not track it, since the counts publish nothing.
 static ENGINES: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 
-/// An engine's place, until it is dropped.
+/// An engine's place. Dropping it gives the place back.
 #[derive(Debug)]
 pub(super) struct Place(usize);
 
 impl Place {
-    /// Takes one of the places that the fewest engines have.
+    /// Takes a place that the fewest engines have.
     pub(super) fn take() -> Self {
         Self::take_of(&ENGINES)
     }
@@ -37,7 +37,7 @@ impl Place {
         }
     }
 
-    /// The index, below [`PLACES`].
+    /// Returns the index of the place, which is below [`PLACES`].
     #[inline(always)]
     pub(super) fn index(&self) -> usize {
         self.0 % PLACES

@@ -1,4 +1,4 @@
-//! The end of an engine: every timer that was scheduled is fired, cancelled or returned.
+//! Shuts an engine down. Every timer that was scheduled is then fired, cancelled or returned.
 //!
 //! 1. The sessions are stopped: workers take no further ticket. The parkers of the engine's stations are closed:
 //!    schedulers find them closed, and the shards' leaders drop the stations.
@@ -8,14 +8,14 @@
 //!    shut. A later shutdown waits for the eviction, and evicts nothing (`sessions`, E1).
 //! 4. The first shutdown runs the hooks of layers.
 //!
-//! A scheduler that races with the shutdown either sees its parker closed and takes its timer back, or has armed the
-//! timer before the eviction looks at it (`parker`, F2). If both see the timer, one CAS decides. A scheduler that loses
-//! the CAS knows that the only eviction has the payload.
+//! A scheduler may race with the shutdown. Either it finds its parker closed and takes its timer back, or it has armed
+//! the timer before the eviction reads the slot (`parker`, F2). If both see the timer, one CAS decides. A scheduler
+//! that loses the CAS knows that the only eviction has the payload.
 //!
-//! Other engines on the same shards go on. If no engine and no handle uses the shards any more, their threads end.
+//! Other engines on the same shards go on. When no engine and no handle uses the shards any more, their threads end.
 //!
-//! Inside a handler, or on a thread of the rayon pool that runs handlers, the shutdown does not wait: the handler would
-//! wait for itself. Running handlers then end by themselves, and no further handler begins.
+//! Inside a handler, and on a thread of the rayon pool that runs handlers, the shutdown does not wait, since the
+//! handler would wait for itself. Running handlers then end by themselves, and no further handler begins.
 
 use super::core::Core;
 use super::hooks::Hook;
@@ -24,17 +24,17 @@ use super::owned::Remains;
 use crate::base::trace;
 use crate::lockfree::sessions::EvictionRight;
 
-/// The timers that a shutdown found.
+/// The timers that a shutdown took out.
 struct Evicted<T> {
     unfired: Vec<Unfired<T>>,
-    /// The remains of owned timers: payloads whose handles were dropped while a worker was to fire the timers, and
-    /// wakers.
+    /// Parts of owned timers that must still be handled: payloads whose handles were dropped while a worker held the
+    /// timer, and wakers of tasks.
     remains: Vec<Remains<T>>,
 }
 
 impl<T: Send + 'static> Core<T> {
-    /// Stops everything. The first call returns the timers that had not fired. A later call returns nothing, after the
-    /// first call has evicted.
+    /// Shuts the engine down. The first call returns the timers that had not fired. A later call returns nothing, once
+    /// the first call has evicted the timers.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         let right = self.stop();
         let may_wait = !self.membership.must_not_wait_here();
@@ -55,7 +55,7 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Stops the workers and refuses schedulers. The first call gets the right to evict.
+    /// Stops the workers, and refuses schedulers. Only the first call returns the right to evict.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
         let right = self.quiescence.stop();
         self.admission().stations().close();
@@ -74,14 +74,15 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Evicts every slot that is still armed. Returns the timers that had not fired, and shuts owned timers. The
-    /// parkers are closed: a scheduler that arms a slot after the eviction has passed it finds its parker closed, and
-    /// takes the timer back (F2).
+    /// Evicts every slot that is still armed, and shuts owned timers. Returns the one-shots that had not fired. The
+    /// parkers are closed. So a scheduler that arms a slot after the eviction has passed it finds its parker closed,
+    /// and takes the timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.admission().stations().count_returned(unfired.len() as u64);
         self.quiescence.note_eviction(right);
-        // A payload's drop and a waker may shut down in turn: no lock is held here, and no thread waits for them.
+        // The drop of a payload, or a waker, may shut the engine down, too. So no lock is held here, and no thread
+        // waits for this.
         for remains in remains {
             self.settle(remains);
         }
@@ -99,14 +100,15 @@ impl<T: Send + 'static> Core<T> {
         evicted
     }
 
-    /// Shuts down and drops the timers that had not fired, payload by payload. Survives payloads whose drop panics.
+    /// Shuts the engine down, and drops the timers that had not fired, one payload at a time. Survives payloads whose
+    /// drop panics.
     pub(crate) fn shut_down_quietly(&self) {
         for timer in self.shut_down() {
             self.guarded.run(|| drop(timer));
         }
     }
 
-    /// Runs `hook` when the engine has ended, or now if it has.
+    /// Runs `hook` when the engine has ended, or now if it has ended already.
     pub(crate) fn at_shutdown(&self, hook: Hook) {
         let late = if self.membership.is_forked() { Some(hook) } else { self.hooks.keep(hook) };
         if let Some(hook) = late {
@@ -114,7 +116,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Runs the hooks, where no lock is held.
+    /// Runs the functions that were kept until the shutdown. No lock is held while they run.
     fn run_hooks(&self) {
         for hook in self.hooks.take() {
             self.guarded.run(hook);

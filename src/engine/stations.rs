@@ -1,4 +1,5 @@
-//! The stations of an engine at the shards: tickets go in through the stations, which also count the engine's timers.
+//! The stations of an engine, one at each shard. Tickets go to the shards through them, and they count the engine's
+//! timers.
 
 use super::totals::Totals;
 use crate::base::counters::Counter;
@@ -8,13 +9,13 @@ use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::Notified;
 use crate::shard::{ShardSet, StationShared};
 
-/// The number of stale tickets that may stay in the wheels, however few timers live: 1 MiB of tickets.
+/// The number of stale tickets that may always stay in the wheels, however few timers exist: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 
-/// The stations of an engine, in the order of the shards.
+/// An engine's stations, in the order of the shards. A station is the engine's inbox and wheel at a shard.
 pub(crate) struct Stations {
     all: Box<[StdArc<StationShared>]>,
-    /// The timers that the shutdown returned, so that no station fires them.
+    /// The number of timers that the shutdown has returned, which no station counts.
     returned: Counter,
 }
 
@@ -29,33 +30,33 @@ impl Stations {
         &self.all
     }
 
-    /// The station at a shard.
+    /// Returns the station at a shard.
     #[inline(always)]
     pub(super) fn at(&self, shard: usize) -> &StationShared {
         &self.all[shard]
     }
 
-    /// Whether the engine was shut down.
+    /// Returns whether the engine was shut down.
     #[inline]
     pub(super) fn are_closed(&self) -> bool {
         self.all[0].parker.is_closed()
     }
 
-    /// Makes schedulers find the stations closed, and the shards' leaders drop them.
+    /// Closes the stations. Schedulers find them closed, and the shards' leaders drop them.
     pub(super) fn close(&self) {
         for station in &self.all {
             station.parker.close();
         }
     }
 
-    /// As [`close`](Self::close), in the child of a fork.
+    /// Works as [`close`](Self::close), in the child of a fork.
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
         }
     }
 
-    /// Tells a shard of a ticket that was pushed into one of its lanes.
+    /// Notifies a shard about a ticket that was pushed into its lane.
     #[inline]
     pub(super) fn notify(&self, shard: usize, pushed: Pushed, deadline: Timestamp) -> Notified {
         let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
@@ -66,18 +67,18 @@ impl Stations {
         self.all.iter().flat_map(|station| station.inbox.lanes())
     }
 
-    /// Armings of owned timers that posted a ticket.
+    /// Returns how many armings of owned timers have posted a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         self.lanes().map(Lane::posted_arms).sum()
     }
 
-    /// Counts timers that the shutdown returns.
+    /// Counts timers that the shutdown returns to its caller.
     pub(super) fn count_returned(&self, timers: u64) {
         self.returned.add(timers);
     }
 
-    /// The numbers of scheduled, cancelled and fired timers so far, over all threads. Later events are read first, so
-    /// that no difference is negative because the counters are read at different instants.
+    /// Returns the numbers of timers so far, over all threads. Later events are read before earlier events. So no
+    /// difference becomes negative, although the counters are read at different instants.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for station in &self.all {
@@ -93,7 +94,7 @@ impl Stations {
         totals
     }
 
-    /// Asks the shards to sweep when stale tickets outnumber the live timers.
+    /// Asks the shards to drop stale tickets from their wheels, if stale tickets outnumber the live timers.
     #[cold]
     pub(super) fn consider_a_sweep(&self) {
         let tickets: u64 = self.all.iter().map(|station| station.counters.tickets.get()).sum();

@@ -1,7 +1,7 @@
 //! The timers of an engine: their slots, their payloads, and their admission.
 //!
-//! The operations are in `one_shot` and in `owned`, by the kind of the timer. Nothing here knows a handler, a worker or
-//! a shutdown.
+//! The operations are in `one_shot` and in `owned`, for the two kinds of timers. Nothing here knows a handler, a worker
+//! or a shutdown.
 
 use super::admission::Admission;
 use crate::base::sync::{OnceLock, StdArc};
@@ -11,16 +11,16 @@ use crate::lockfree::state::Control;
 use crate::shard::ShardSet;
 use core::task::Waker;
 
-/// A thread checks whether a sweep is due after this many cancels of its own.
+/// How many of its own cancels a thread makes between two checks whether a sweep is due.
 pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
 
-/// The timers of an engine.
+/// The slots, payloads and admission of an engine's timers.
 pub(crate) struct Timers<T> {
     pub(super) slab: Slab<T>,
     pub(super) admission: Admission,
-    /// The function that clones the payloads of owned timers for the handler, once there are such timers.
+    /// The function that clones the payload of an owned timer for the handler. It is set before the first owned timer.
     clone_payload: OnceLock<fn(&T) -> T>,
-    /// The function that takes the waker of a waiting task out of the payload of an owned timer, if payloads have
+    /// The function that takes a waiting task's waker out of the payload of an owned timer. It is set if payloads have
     /// wakers.
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
 }
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Timers<T> {
         Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
     }
 
-    /// The admission of these timers, whatever their payloads.
+    /// Returns the admission of these timers, which does not depend on the payload.
     #[inline(always)]
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission
@@ -48,30 +48,30 @@ impl<T: Send + 'static> Timers<T> {
         self.slots().get(id.index())
     }
 
-    /// Sets the function that clones payloads for the handler. To be called before the first owned timer is created.
+    /// Sets the function that clones payloads for the handler. Must be called before the first owned timer is created.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
         self.clone_payload.get_or_init(|| clone);
     }
 
-    /// A clone of an owned timer's payload.
+    /// Returns a clone of an owned timer's payload.
     pub(crate) fn clone_payload(&self, payload: &T) -> T {
         let clone = self.clone_payload.get().expect("said before the first owned timer was created");
         clone(payload)
     }
 
-    /// Makes the shutdown wake the tasks that wait for owned timers. To be called before the first owned timer is
+    /// Makes the shutdown wake tasks that wait for owned timers. Must be called before the first owned timer is
     /// created.
     #[cfg(feature = "async")]
     pub(crate) fn wake_at_shutdown(&self, waker_of: fn(&T) -> Option<Waker>) {
         self.waker_of.get_or_init(|| waker_of);
     }
 
-    /// Whether the payloads of owned timers may have wakers.
+    /// Returns whether the payloads of owned timers may have wakers.
     pub(super) fn have_wakers(&self) -> bool {
         self.waker_of.get().is_some()
     }
 
-    /// Takes the waker of the task that waits for an owned timer. The engine will not fire that timer any more.
+    /// Takes the waker of the task that waits for an owned timer. The engine will never fire that timer again.
     pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
         self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }

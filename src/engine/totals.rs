@@ -1,6 +1,6 @@
-//! The totals of an engine's timers.
+//! Total numbers of an engine's timers.
 
-/// The totals of an engine's timers, by their ends.
+/// Total numbers of an engine's timers, by how they ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) scheduled: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The number of owned timers that exist.
+    /// Returns the number of owned timers that exist.
     pub(crate) fn owned(self) -> u64 {
         self.created.saturating_sub(self.destroyed)
     }

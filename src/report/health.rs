@@ -1,4 +1,4 @@
-//! Health: the condition of an engine at this moment, in one word.
+//! Health: the condition of an engine at this moment, as a single word.
 
 use crate::base::counters::EPISODE;
 use crate::engine::Core;
@@ -34,7 +34,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The word for this condition.
+    /// Returns the word for this condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether nothing is wrong.
+    /// Returns whether nothing is wrong.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.condition == Condition::Healthy
@@ -103,7 +103,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// The shard with the longest of `times`, if that time is beyond the threshold.
+/// Returns the shard with the longest of `times`, if that time exceeds the threshold for stalls.
 fn worst<T: Send + 'static>(
     core: &Core<T>,
     times: impl Iterator<Item = Duration>,

@@ -1,4 +1,4 @@
-//! Statistics and health.
+//! Reports on an engine: statistics and health.
 
 pub(crate) mod health;
 pub(crate) mod stats;

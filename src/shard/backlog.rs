@@ -1,37 +1,37 @@
-//! Due tickets that are held back, because the maximum number of batches is in flight already.
+//! Holds back due tickets while the greatest number of batches is in flight.
 //!
-//! While workers block, due tickets wait here and not in the workers' queue. A timer that is due and then cancelled
-//! leaves its ticket behind. A queue of tickets would therefore grow without bound, however few timers exist. Here the
-//! shard finds the stale tickets: for each ticket that comes, it looks at two tickets that wait.
+//! While workers block, due tickets wait here, and not in the workers' queue. A due timer that is cancelled leaves its
+//! ticket behind. So a queue of tickets would grow without bound, however few timers exist. Here, the shard finds the
+//! stale tickets: for each ticket that comes, it checks two tickets that wait.
 //!
 //! # Bound
-//! A pass looks at all the tickets that wait while half as many come. So at most twice as many tickets wait as there
-//! were live timers, and in addition the tickets that one turn finds due.
+//! A pass checks all waiting tickets while half as many come. So at most twice as many tickets wait as there were live
+//! timers, plus the tickets that a turn finds due.
 //!
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are checked (`state::owned`), so their ticket still counts as out.
+//! Owned timers wait here before they are checked (`state::owned`). So their tickets still count as out.
 
 use crate::base::limits::CHUNK_TICKETS;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// Due tickets, and the moment at which the first of them was found due.
+/// A chunk of due tickets, and the moment at which the first of them was found due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,
     pub(super) found: Timestamp,
 }
 
-/// The tickets that a shard holds back, with the longest due first.
+/// The due tickets that a shard holds back. The tickets that are due longest come first.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// The number of tickets that came since the last look at tickets that wait.
+    /// The number of tickets that have come since waiting tickets were last checked.
     unpaid: usize,
 }
 
@@ -54,13 +54,14 @@ impl Backlog {
         let waiting = self.swept.pop_front().or_else(|| self.rest.pop_front())?;
         self.tickets -= waiting.tickets.len();
         if self.is_empty() {
-            // Frees the memory of a large backlog.
+            // This frees the memory of a large backlog.
             *self = Self::default();
         }
         Some(waiting)
     }
 
-    /// Drops stale tickets among twice as many as have come since the last call. Returns the number dropped.
+    /// Checks twice as many waiting tickets as have come since the last call, and drops the stale tickets among them.
+    /// Returns the number of dropped tickets.
     pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
         let before = self.tickets;
         let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
@@ -75,7 +76,7 @@ impl Backlog {
         before - self.tickets
     }
 
-    /// The next chunk of this pass, or the first of another pass.
+    /// Returns the next chunk to check in this pass, or the first chunk of a new pass.
     fn next_to_sweep(&mut self) -> Option<Waiting> {
         if self.rest.is_empty() {
             core::mem::swap(&mut self.rest, &mut self.swept);
@@ -84,7 +85,7 @@ impl Backlog {
     }
 }
 
-/// Puts `waiting` at the end, together with the last chunk if both fit into one chunk.
+/// Appends `waiting`. Merges it with the last chunk if both fit into one chunk.
 fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
     if waiting.tickets.is_empty() {
         return;

@@ -1,15 +1,16 @@
-//! A shard's check of the owned timers whose tickets are due.
+//! Checks owned timers whose tickets are due at a shard.
 
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, Ticket};
 use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::Check;
 
-/// Takes the timers of `tickets`, all owned, so that the shard holds them, and checks their deadlines. Keeps the
-/// tickets of timers that are due at `now`. Passes the tickets of timers that were postponed to `insert_again`, for the
-/// moment that `next_check` chooses.
+/// Takes hold of the timers of `tickets`, which are all owned timers, and checks their deadlines. Keeps the tickets of
+/// timers that are due at `now`. Passes the tickets of postponed timers to `insert_again`, for the moment that
+/// `next_check` chooses.
 ///
-/// One heavy fence serves all these timers: an arming that comes after the fence sees that its timer is checking.
+/// A single heavy fence serves all these timers. An arming that comes after the fence sees that its timer is being
+/// checked.
 pub(crate) fn keep_due(
     slots: &Slots,
     tickets: &mut Vec<Ticket>,

@@ -1,4 +1,4 @@
-//! The sleep of a shard's leader: on the shard's own parker and on those of the stations at work.
+//! Lets a shard's leader sleep, on the parkers of the shard and of the stations that have work.
 
 use super::Shard;
 use super::led::Led;
@@ -7,7 +7,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
 
-/// The sleep of a shard's leader.
+/// Describes the sleep of a shard's leader: how long it lasts, and which parkers can end it.
 pub(super) struct LeaderSleep<'a> {
     pub(super) shard: &'a Shard,
     pub(super) led: &'a mut Led,
@@ -31,7 +31,7 @@ impl Sleep for LeaderSleep<'_> {
         let until = self.wake.map_or(Timestamp::MAX, |wake| wake.at);
         let now = self.clock.true_now();
         self.led.stalls.begin_sleep(now, until);
-        // The last tick begins beyond the range of a clock.
+        // The last tick begins beyond the range of the clock, so there is no limit.
         if until == Timestamp::MAX {
             parker::park(self, None);
             return true;

@@ -1,4 +1,4 @@
-//! The objects that a shard's leader holds: the stations of the engines, and the shard's history.
+//! The data that a shard's leader works with: the stations of the engines, and the shard's history.
 
 use super::output::Output;
 use super::resting::Resting;
@@ -9,10 +9,10 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
-/// The objects that a leader holds: the contents of the shard's lock.
+/// The data behind the shard's lock, which its leader holds.
 #[derive(Debug)]
 pub(crate) struct Led {
-    /// The stations at work.
+    /// The stations at work, which each turn visits.
     pub(super) stations: Vec<Station>,
     resting: Resting,
     pub(super) stalls: StallDetector,
@@ -33,36 +33,36 @@ impl Led {
         idle.map(|mut station| (station.wake(now), station)).map(|(wake, station)| (station, wake)).collect()
     }
 
-    /// Keeps a station that rests until `wake`.
+    /// Keeps a station at rest until `wake`.
     pub(super) fn keep_resting(&mut self, station: Box<Station>, wake: Option<Wake>) {
         match station.call_number() {
             Some(number) => self.resting.put(number, station, wake),
-            // A station without a call does not rest.
+            // A station without a call cannot rest.
             None => self.return_to_work(station),
         }
     }
 
-    /// Takes the station with this call from its rest. Does nothing if it is at work.
+    /// Ends the rest of the station with this call. Does nothing if the station is at work.
     pub(super) fn rouse(&mut self, number: usize) {
         if let Some(station) = self.resting.take(number) {
             self.return_to_work(station);
         }
     }
 
-    /// Takes the stations from their rest whose moments have come.
+    /// Ends the rest of all stations whose moments have come.
     pub(super) fn rouse_due(&mut self, now: Timestamp) {
         while let Some(station) = self.resting.take_due(now) {
             self.return_to_work(station);
         }
     }
 
-    /// Puts a station, which has announced a rest, back to work.
+    /// Puts a station that has announced a rest back to work.
     pub(super) fn return_to_work(&mut self, mut station: Box<Station>) {
         station.end_rest();
         self.stations.push(*station);
     }
 
-    /// Takes out all stations.
+    /// Takes out all stations, at work or at rest.
     pub(super) fn take_all(&mut self) -> Vec<Station> {
         let mut stations = core::mem::take(&mut self.stations);
         stations.extend(self.resting.take_all().map(|station| *station));
@@ -87,71 +87,70 @@ impl Led {
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
-    /// Processes at `now` the tickets that are in the lanes so far, for a shard without a thread.
+    /// Processes the tickets that are in the lanes now, as at `now`. For a shard without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
-            // Drained once, so that a timer which a handler schedules for now fires in the next turn.
+            // The lanes are drained only once. So a timer that a handler schedules for now fires in the next turn.
             station.drain();
             while station.work(now, &mut Output::default()) == Next::Turn {}
         }
     }
 
-    /// The moment at which the next timer is due, or an earlier moment if the wheel must start to cascade many timers
-    /// to a finer level before then.
+    /// Returns the moment at which the next timer is due. It is earlier if the wheel must begin before then to move
+    /// many timers to a finer level.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// The next step of the shard, which has announced `wake`: see [`Station::look_again`].
+    /// Returns the next step of the shard, which has announced `wake`: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)
     }
 
-    /// Moves the tickets that are in the lanes into the wheels.
+    /// Moves the tickets in the lanes into the wheels.
     pub(super) fn drain(&mut self) {
         self.stations.iter_mut().for_each(|station| {
             station.drain();
         });
     }
 
-    /// The start of the first tick that was not handed out.
+    /// Returns the start of the first tick that was not handed out.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// The parkers of the stations at work.
+    /// Returns the parkers of the stations at work.
     pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
         self.stations.iter().map(|station| &station.shared.parker)
     }
 }
 
-/// The trust in the handlers of a shard: whether its leader may run them itself. If one handler held a leader up, other
-/// handlers that take as long are likely to be due soon. So batches go to the workers for a time, which grows with each
-/// takeover.
+/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other handlers that take as
+/// long are probably due soon. So batches go to the workers for a time, which grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches that still go to the workers.
+    /// The number of batches that must still go to the workers.
     withheld: u32,
     /// The number of batches that went to the workers after the last takeover.
     penalty: u32,
-    /// The number of batches that leaders ran since the penalty was last changed.
+    /// The number of batches that leaders have run since the penalty was last changed.
     kept: u32,
 }
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// The number of batches without a takeover after which the next penalty is halved.
+    /// The number of batches without a takeover after which the penalty is halved.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Notes that a handler held a leader up.
+    /// Notes that a handler held a leader up. For some batches after that, leaders do not run handlers themselves.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);
     }
 
-    /// Whether the leader runs the next batch itself.
+    /// Returns whether the leader may run the next batch itself.
     pub(super) fn ask(&mut self) -> bool {
         if self.withheld > 0 {
             self.withheld -= 1;

@@ -1,4 +1,4 @@
-//! A shard whose leader is a loop of the program: an event loop that has a poll of its own.
+//! A shard that a loop of the program leads: an event loop with its own poll.
 //!
 //! The loop calls [`turn`](Seat::turn) whenever it is awake, and asks for its [`next_look`](Seat::next_look) before it
 //! polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
@@ -74,41 +74,42 @@ use crate::lockfree::parker::{self, Look, Parker, Parkers};
 use core::cell::Cell;
 use core::time::Duration;
 
-/// The work that a turn of a loop has left.
+/// The work that is left after a turn of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a loop that has more to do turns again before it waits"]
 pub enum LoopLeft {
     /// No timer is due.
     Nothing,
-    /// The budget is spent, or more has come during the turn: the loop should turn again soon.
+    /// The budget is spent, or more work has come during the turn. The loop should turn again soon.
     More,
 }
 
-/// A loop's place at its shard, and the last turn's stations there.
+/// A loop's place at its shard, and the stations that its last turn saw.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
-    /// The thread that drove the loop last.
+    /// The thread that ran the loop last.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations at the shard after the last turn that had work (W5); `None` if the lock has to be asked.
+    /// The stations at the shard after the last turn that had work (W5); `None` if they must be read under the lock.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The moment until which the last turn announced a sleep. It may be within the tick of the announced word, as with
-    /// a check of batches.
+    /// The end of the sleep that the last turn announced. It may lie within the tick of the announced word, for example
+    /// for a check of batches.
     planned: Option<Timestamp>,
 }
 
 impl Seat {
-    /// The seat of a loop that has not turned.
+    /// Makes the seat of a loop that has not turned yet.
     pub(crate) fn new(index: usize) -> Self {
         Self { index, runs_on: Cell::new(None), stations: None, planned: None }
     }
 
-    /// The number of the loop.
+    /// Returns the number of the loop.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// The first look at the words, unless the lock has to be asked.
+    /// Returns the first moment that the parkers of the shard and its stations announce. Returns `None` if they must be
+    /// read under the lock.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -118,7 +119,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Keeps the stations of a turn.
+    /// Remembers which stations the shard has after a turn.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {
@@ -130,7 +131,7 @@ impl Seat {
         }
     }
 
-    /// Notes that the loop runs on the calling thread (W1 of `roster`). Calls `moved` if the loop ran on another thread
+    /// Notes that the loop runs on the calling thread (W1 of `roster`). Calls `moved` if it ran on another thread
     /// before.
     #[inline]
     fn come_here(&self, set: &ShardSet, moved: impl FnOnce()) {
@@ -141,10 +142,11 @@ impl Seat {
         }
     }
 
-    /// The moment at which the loop looks at its lanes; `None` if it waits to be woken. `moved` is called first if the
-    /// loop runs on another thread than before. `set` is the set of the loop's shard, here and in [`turn`](Self::turn).
+    /// Returns the moment at which the loop must look at its lanes; `None` if it may wait until it is woken. Calls
+    /// `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard, here and in
+    /// [`turn`](Self::turn).
     pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
-        // In the child of a fork a thread that is gone may hold the locks.
+        // In the child of a fork, a thread that no longer exists may hold the locks.
         if set.is_forked() {
             return None;
         }
@@ -158,8 +160,8 @@ impl Seat {
         look.into_iter().chain(self.planned).min()
     }
 
-    /// A turn of the loop at `now`, which hands out or moves at most `budget` tickets of each engine. Does nothing if
-    /// no look is due. `moved` is as with [`next_look`](Self::next_look).
+    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if no
+    /// look is due. `moved` works as in [`next_look`](Self::next_look).
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -202,7 +204,7 @@ impl Seat {
         let mut out = Output::with_budget(budget.max(1));
         let next = led.turn(now, &mut out);
         led.stalls.end_turn(now, led.due());
-        // Before the words are raised (W5).
+        // This comes before the words are raised (W5).
         self.keep(led);
         let Next::Sleep(wake) = next else { return LoopLeft::More };
         match shard.fall_asleep(led, n, wake) {
@@ -216,7 +218,7 @@ impl Seat {
     }
 }
 
-/// The parkers of a shard that a loop leads.
+/// The parkers of a shard that a loop leads, and of its stations. Their words announce when the loop must turn.
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -226,15 +228,15 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// The first of the moments in the words; `None` if the loop waits to be woken.
+    /// Returns the first moment that the parkers announce; `None` if the loop may wait until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }
 }
 
 impl Shard {
-    /// Announces the sleep of loop `n` until `wake`, or until an earlier ticket that came since the turn is due (W3).
-    /// Returns the sleep, or withdraws if there is work for another turn.
+    /// Announces the sleep of the loop `n` until `wake`, or until an earlier ticket is due that came after the turn
+    /// (W3). Returns that sleep. If there is work for another turn, withdraws the announcement instead.
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

@@ -1,4 +1,4 @@
-//! One shard: the stations of the engines, and a thread that leads it.
+//! A shard: the stations of engines, and the thread that leads them.
 //!
 //! A shard has a [`Station`] for each engine that uses it, and is driven by one thread at a time, its *leader*: the
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers gives the lock up for that time
@@ -20,8 +20,8 @@
 //!                 ▲                                                               │
 //!                 └────────── called, or its moment has come: withdraw ───────────┘
 //! ```
-//! A turn visits the stations at work only, so the stations at rest cost it nothing. Loops and drivers have no stations
-//! at rest.
+//! A turn visits only the stations at work, so stations at rest cost it nothing. Loops and drivers have no stations at
+//! rest.
 //!
 //! # Invariants
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
@@ -103,24 +103,24 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// A shard, which one thread leads.
+/// Finds the due timers of the engines that use this shard. One thread at a time leads the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
     made_in: Generation,
-    /// The stations that no leader has admitted yet; `None` once no leader will admit any.
+    /// The stations that no leader has admitted yet; `None` once no leader will admit any more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The calls of stations at rest that have something to do.
+    /// The calls of resting stations that have work again.
     calls: StdArc<Calls>,
-    /// The word by which the shard is woken for newcomers and calls, and ended.
+    /// The parker through which newcomers and calls wake the shard, and whose closing ends it.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core that leaders are pinned to.
+    /// The core to which leaders are pinned, if the shard is pinned.
     core: Option<usize>,
 }
 
-/// The leader's hold on a shard.
+/// A leader's lock on a shard.
 pub(crate) type Leading<'a> = ModelledMutexGuard<'a, Led>;
 
 impl Shard {
@@ -142,19 +142,19 @@ impl Shard {
         }
     }
 
-    /// Makes the calling thread the leader if the shard is free at this moment.
+    /// Makes the calling thread the leader, if no other thread leads the shard now.
     pub(crate) fn try_lead(&self) -> Option<Leading<'_>> {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader, after waiting for another thread that leads the shard. For a shard without
-    /// a thread, outside of its handlers. A child of the process that made the shard does not wait for a leader that
-    /// it does not have.
+    /// Makes the calling thread the leader. If another thread leads the shard, waits for it first. Only for a shard
+    /// without a thread, and outside of the shard's handlers. In the child of a fork, gives up after a moment: the
+    /// other leader may not exist there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
 
-    /// The shared part of a station for this shard, whose leader parks: the station may rest.
+    /// Makes the shared part of a station for this shard. Its leader parks, so the station can rest.
     pub(crate) fn station_that_rests(&self, lane_capacity: u64, roster: &StdArc<Roster>) -> StationShared {
         StationShared::with(
             lane_capacity,
@@ -162,33 +162,33 @@ impl Shard {
         )
     }
 
-    /// Adds a station, which the leader will find. Drops the station if no thread will lead the shard any more.
+    /// Adds a station, which the leader will find. If no thread will lead the shard any more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
             newcomers.extend(station.take());
         }
-        // Outside of the lock: a station's drop may drop a handler.
+        // The drop happens outside of the lock, since a station's drop may drop a handler.
         drop(station);
-        // Ordering: Relaxed [R6]. The parker's fences order this store as they order a push; the lock hands over the
+        // Ordering: Relaxed [R6]. The parker's fences order this store as they order a push. The lock publishes the
         // station.
         self.has_newcomers.store(true, Ordering::Relaxed);
         self.parker.wake_if_asleep();
     }
 
-    /// The time for which the shard has been overdue for the engine of this station. A loop's thread does not publish
-    /// moments that others have lowered, so they are read from the word.
+    /// Returns how long the shard has been overdue for the engine of this station. A loop's thread does not publish
+    /// moments that other threads have lowered, so they are read from the word.
     pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
         let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
         self.counters.behind(now).max(by_word)
     }
 
-    /// The parkers on which the leader announces its sleep: the shard's own, and those of the stations.
+    /// Returns the parkers on which the leader announces its sleep: the shard's own, and those of the stations at work.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Whether stations have joined or were called that the leader has not seen.
+    /// Returns whether the leader has not yet seen some station that has joined or was called.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -198,16 +198,16 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the stations that have joined, rouses the stations that were called, and drops the stations of engines
-    /// that were shut down.
+    /// Admits the stations that have joined, ends the rest of stations that were called, and drops the stations of
+    /// engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         self.calls.take(|number| led.rouse(number));
         led.drop_closed();
     }
 
-    /// Lays the stations to rest that have had nothing to do for some turns. Returns false if one of them has found
-    /// something after all: then the shard turns again.
+    /// Puts stations to rest that have had nothing to do for some turns. Returns false if one of them has found work
+    /// after all. Then the shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -230,7 +230,8 @@ impl Shard {
 
     fn admit(&self, led: &mut Led) {
         if self.has_newcomers() {
-            // Ordering: Relaxed. Cleared before the look: a station that joins during the look sets the flag again.
+            // Ordering: Relaxed. The flag is cleared before the list is read. A station that joins while it is read
+            // sets the flag again.
             self.has_newcomers.store(false, Ordering::Relaxed);
             if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
                 led.stations.append(newcomers);
@@ -238,15 +239,15 @@ impl Shard {
         }
     }
 
-    /// Drops all stations if a leader panicked. No thread can lead the shard any more.
+    /// Drops all stations if a leader has panicked, since no thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));
         }
     }
 
-    /// Takes out all stations, for good: a station that joins from now on is dropped at once. The flag of newcomers is
-    /// not asked, for the last leader may have read an old value: only the lock orders the end and a station that
+    /// Takes out all stations, for good. A station that joins from now on is dropped at once. The flag `has_newcomers`
+    /// is not read here, since the last leader may see an old value. Only the lock orders this end after a station that
     /// joined before it (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();

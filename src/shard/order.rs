@@ -1,20 +1,20 @@
-//! The order in which the handlers of one turn are called.
+//! Decides in which order the handlers of a turn are called.
 //!
-//! A slot of the wheel has its tickets in no order. The deadlines of a tick differ by up to its length, and the timers
-//! that have waited longest should not wait for the handlers of the others. So tickets that one thread fires are sorted
-//! by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer Programming", volume 3,
-//! algorithm 5.2D. Tickets of one part stay in no order.
+//! A slot of the wheel has its tickets in no order. The deadlines of a tick differ by up to its length. The timers that
+//! have waited longest should not wait for the handlers of other timers. So the tickets that one thread fires are
+//! sorted by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer Programming",
+//! volume 3, algorithm 5.2D. Tickets of the same part stay in no order.
 
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::Ticket;
 use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
 
-/// The number of parts of the time from the first tick that is due to the present. A timer may fire before another
-/// timer that is due earlier by less than two such parts.
+/// The number of parts into which the time from the first due tick to the present is divided. A timer may fire before
+/// another timer that is due earlier by less than two parts.
 const BUCKETS: usize = 64;
 
-/// The memory of the sort, kept between turns.
+/// The memory of the sort, which is kept between turns.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     tickets: Vec<Ticket>,
@@ -23,8 +23,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. A timer that has ended
-    /// may have any deadline.
+    /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. The ticket of a timer
+    /// that has ended may end up anywhere.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
         let Self { tickets, parts, sorted } = self;
         tickets.clear();

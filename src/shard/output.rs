@@ -1,4 +1,5 @@
-//! The output of a shard's turn: due chunks are gathered into batches, and the batches are sent or left to the leader.
+//! The output of a shard's turn. It gathers due chunks into batches, and sends the batches or leaves a batch to the
+//! leader.
 
 use super::backlog::Waiting;
 use super::station_shared::StationShared;
@@ -7,15 +8,15 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::Ticket;
 use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
 
-/// The maximum number of tickets that one turn of a thread hands out or moves before it looks at the lanes again:
-/// some hundred µs of work.
+/// The greatest number of tickets that a thread's turn hands out or moves until it looks at the lanes again: some
+/// hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
 
-/// The output of a shard's turn: the batches that leave it.
+/// Collects the due chunks of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
-    /// The maximum number of tickets of one station that the turn hands out or moves.
+    /// The greatest number of tickets of a station that the turn hands out or moves.
     budget: usize,
-    /// The only batch of the turn so far, for the shard's leader to run itself.
+    /// The only batch of the turn so far, which the shard's leader may run itself.
     own: Option<BatchJob>,
     has_sent: bool,
 }
@@ -31,8 +32,9 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Keeps the only batch of a turn for the leader if handlers run on the shards' workers, since a worker can take
-    /// the leader's place. If there are more batches, all are sent. Returns false if the executor panicked.
+    /// Takes a batch of the turn. If handlers run on the shards' workers, the only batch of a turn is kept for the
+    /// leader, since a worker can take the leader's place. If there are more batches, all are sent. Returns false if
+    /// the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
             self.has_sent = true;
@@ -47,28 +49,28 @@ impl Output {
         dispatch(engine, batch) && first
     }
 
-    /// The maximum number of tickets of one station that the turn hands out or moves.
+    /// Returns the greatest number of tickets of a station that the turn hands out or moves.
     pub(super) fn budget(&self) -> usize {
         self.budget
     }
 
-    /// Whether there is a batch for the leader so far.
+    /// Returns whether a batch is kept for the leader.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Whether no batch has left the turn.
+    /// Returns whether the turn has produced no batch yet.
     fn is_unused(&self) -> bool {
         self.own.is_none() && !self.has_sent
     }
 
-    /// The batch that is left to the leader.
+    /// Returns the batch that is kept for the leader.
     pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Due chunks on their way out of a turn, gathered into batches.
+/// Gathers the due chunks of a turn into batches.
 pub(super) struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
@@ -79,7 +81,7 @@ pub(super) struct Batching<'a> {
 }
 
 impl<'a> Batching<'a> {
-    /// The due chunks of a station, whose engine is `engine`, at shard `shard`.
+    /// Starts to gather the due chunks of a station at shard `shard`. `engine` is the station's engine.
     pub(super) fn new(
         shard: usize,
         shared: &'a StationShared,
@@ -90,12 +92,12 @@ impl<'a> Batching<'a> {
         Self { shard, shared, engine, out, in_flight, due: Vec::new() }
     }
 
-    /// Whether one more chunk may go to the workers.
+    /// Returns whether another chunk may go to the workers.
     pub(super) fn has_room(&self) -> bool {
         !self.due.is_empty() || self.in_flight.has_room()
     }
 
-    /// Adds the due tickets of scheduled timers. The tickets of owned timers go to `to_check`.
+    /// Adds the due tickets of one-shots. Moves the tickets of owned timers to `to_check`.
     pub(super) fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
         if waiting.tickets.iter().any(Ticket::is_owned) {
             to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
@@ -113,8 +115,8 @@ impl<'a> Batching<'a> {
         }
     }
 
-    /// Flushes the last chunks of a turn. If they are the turn's only batch, which one thread fires, `sort` puts their
-    /// tickets in order.
+    /// Hands over the last chunks of a turn. If they are the turn's only batch, a single thread fires them. Then `sort`
+    /// puts their tickets in order first.
     pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
         if self.due.len() > 1 && self.out.is_unused() {
             sort(&mut self.due);

@@ -1,4 +1,4 @@
-//! The owner of a set of shards: it starts the set's threads, and they end when it is dropped.
+//! Starts the threads of a set of shards, and ends them.
 
 use super::Shard;
 use super::set::{Leaders, SetSettings, ShardSet};
@@ -9,14 +9,14 @@ use crate::system::forks;
 use crate::system::signals::Blocked;
 use std::io;
 
-/// The owner of a set's threads: they end when it is dropped.
+/// The owner of a set's threads. The threads end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Owner {
     set: StdArc<ShardSet>,
 }
 
 impl Owner {
-    /// Starts a thread for each shard and each worker, unless the set is driven.
+    /// Makes a set. If threads lead its shards, starts a thread for each shard and for each worker.
     pub(crate) fn start(settings: SetSettings) -> io::Result<StdArc<Self>> {
         let owner = Self { set: ShardSet::new(settings) };
         match owner.set.settings().leaders {
@@ -27,19 +27,20 @@ impl Owner {
         Ok(StdArc::new(owner))
     }
 
-    /// Prepares the process for threads that turn the shards.
+    /// Prepares the process for threads or loops that run the shards.
     fn prepare(&self) {
         let set = StdArc::downgrade(&self.set);
         let action = move || drop(set.upgrade().inspect(|set| set.enter_child()));
         self.set.forks.get_or_init(|| forks::watch(Box::new(action)));
         if barrier::wants_registration() {
-            // Without the registration the light sides go on fencing, which is slower and as correct.
+            // Without the registration, the light sides of the barrier keep fencing, which is slower but as correct.
             let _no_signals = Blocked::new();
             let _refused = thread::Builder::new().name("tb-barrier".to_owned()).spawn(barrier::register);
         }
     }
 
-    /// Prepares the shards for loops, which are late if they do not turn.
+    /// Prepares the shards for loops, which their callers must turn. From now on, a loop that does not turn counts as
+    /// late.
     fn expect_loops(&self) {
         self.prepare();
         let now = self.set.settings().clock.true_now();
@@ -49,7 +50,7 @@ impl Owner {
         self.be_woken_by_steps();
     }
 
-    /// From now on a clock that moves in steps wakes the shards after each step.
+    /// Makes a clock that moves in steps wake the shards after each step.
     fn be_woken_by_steps(&self) {
         let set = StdArc::downgrade(&self.set);
         self.set.settings().clock.as_dyn().subscribe(Box::new(move || {
@@ -60,7 +61,8 @@ impl Owner {
     }
 
     fn start_threads(&self) -> io::Result<()> {
-        // The first reading of a process sets its origin of time: here, and not on several threads at once.
+        // The first reading in a process sets the clock's origin. So it happens here, and not on several threads at
+        // once.
         let _origin = self.set.settings().clock.true_now();
         self.prepare();
         let _no_signals = Blocked::new();
@@ -90,7 +92,7 @@ impl Drop for Owner {
         }
         self.set.close();
         if self.set.settings().leaders != Leaders::Threads {
-            // All engines have ended, and no thread turns the shards any more: the last stations go.
+            // All engines have ended, and no thread runs the shards any more. So the last stations are dropped here.
             self.set.dismiss(Shard::lead);
         }
         self.set.await_end();

@@ -1,15 +1,15 @@
-//! The presence of an engine at its shards: how many of its stations the shards still have.
+//! Counts the shards that still serve an engine. Threads can wait until no shard does.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::dispatch::{Fire, survives};
 
-/// The number of stations of one engine that the shards still have.
+/// Counts the stations of an engine that the shards still have.
 #[derive(Debug)]
 pub(crate) struct Presence {
     stations: AtomicU64,
     made_in: Generation,
-    /// The condition on which threads wait for the end.
+    /// The condition on which threads wait until no station is left.
     ended: (Mutex<()>, Condvar),
 }
 
@@ -22,9 +22,9 @@ impl Presence {
         })
     }
 
-    /// The number of stations.
+    /// Returns the number of stations that are left.
     pub(crate) fn stations(&self) -> u64 {
-        // Ordering: Acquire. Pairs with `leave`: the stations' references to the engine have been dropped.
+        // Ordering: Acquire. Pairs with `leave`: the stations have dropped their references to the engine.
         self.stations.load(Ordering::Acquire)
     }
 
@@ -40,7 +40,7 @@ impl Presence {
     fn leave(&self) {
         // Ordering: Release. Pairs with `stations`.
         self.stations.fetch_sub(1, Ordering::Release);
-        // In the child of a fork no thread waits, and the lock may be held for ever.
+        // In the child of a fork, no thread waits, and the lock may be held for ever.
         if self.made_in.is_past() {
             return;
         }
@@ -50,7 +50,7 @@ impl Presence {
     }
 }
 
-/// A station's reference to its engine. The presence ends when the reference has been dropped.
+/// A station's reference to its engine. Its drop also counts the station as gone.
 pub(super) struct EngineRef {
     engine: Option<StdArc<dyn Fire>>,
     presence: StdArc<Presence>,

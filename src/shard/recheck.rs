@@ -1,37 +1,37 @@
-//! The moments at which timers that were postponed are checked again.
+//! Chooses the moments at which postponed timers are checked again.
 //!
 //! An active connection postpones its timer long before the deadline, and again before the next deadline. A check at
 //! each such deadline would wake the shard for every single connection, a thousand times a second if there are many.
-//! Any moment before the deadline serves as well, so checks are coalesced at ticks of a grid: the farther the deadline
-//! and the fewer the timers, the coarser the grid. A timer that is not postponed again is checked three or four times
-//! before it fires, each time on a finer grid.
+//! Any moment before the deadline serves as well. So checks are moved to ticks of a grid, where many come together. The
+//! farther the deadline and the fewer the timers, the coarser the grid. A timer that is not postponed again is checked
+//! three or four times before it fires, each time on a finer grid.
 
 use crate::base::tick::Tick;
 
-/// A check is earlier than the deadline by at most the remaining time divided by this number.
+/// A check may be earlier than the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
-/// The number of checks that should be coalesced at one tick: some 15 µs of work, for which other due timers wait.
+/// The number of checks that should come together at a tick: some 15 µs of work, for which other due timers wait.
 const COALESCED: u64 = 256;
-/// Checks are counted in fractions of this size.
+/// The unit in which checks are counted: this many fractions make one check.
 const SCALE: u64 = 256;
 
-/// The rate at which timers are postponed.
+/// Measures how often checks find their timers postponed.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,
-    /// The recent number of checks for each tick that passed, in fractions of `SCALE`.
+    /// The recent average of checks for each tick of the clock, in units of 1/`SCALE`.
     rate: u64,
 }
 
 impl Recheck {
-    /// Notes checks that found their timers postponed.
+    /// Records checks that found their timers postponed.
     pub(super) fn note(&mut self, now: Tick, checks: u64) {
         let passed = now.0.saturating_sub(self.last.0).max(1);
         self.last = now;
         self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
     }
 
-    /// The tick for the next check of a timer that is due at `due`, which is not before `now`.
+    /// Returns the tick for the next check of a timer that is due at `due`, which is not before `now`.
     pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
         let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;
         let grid = part.min(COALESCED * SCALE / self.rate.max(1)).max(1);

@@ -1,5 +1,5 @@
-//! The stations of a shard that are at rest: their leader does not look at them before they are called, or before the
-//! moment for which their next ticket is due.
+//! The stations of a shard that are at rest. Their leader visits them only when they are called, or when their next
+//! ticket is due.
 
 use super::sleep::Wake;
 use super::station::Station;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     stations: BTreeMap<usize, Rest>,
-    /// For each rest that ends by itself: its end, with the moment before which no deadline is due at that end.
+    /// For each rest that ends by itself: its end, and the moment before which no deadline is due at that end.
     ends: BTreeMap<(Timestamp, usize), Timestamp>,
 }
 
@@ -21,7 +21,7 @@ struct Rest {
 }
 
 impl Resting {
-    /// Lays a station to rest until `wake`.
+    /// Puts a station to rest until `wake`.
     pub(super) fn put(&mut self, number: usize, station: Box<Station>, wake: Option<Wake>) {
         if let Some(Wake { at, not_before }) = wake {
             self.ends.insert((at, number), not_before);
@@ -29,7 +29,7 @@ impl Resting {
         self.stations.insert(number, Rest { station, wake });
     }
 
-    /// Takes a station out, if it is at rest.
+    /// Takes out the station with this number, if it is at rest.
     pub(super) fn take(&mut self, number: usize) -> Option<Box<Station>> {
         let Rest { station, wake } = self.stations.remove(&number)?;
         if let Some(wake) = wake {
@@ -38,19 +38,19 @@ impl Resting {
         Some(station)
     }
 
-    /// Takes a station out whose rest ends at `now` or has ended.
+    /// Takes out a station whose rest has ended by `now`.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Option<Box<Station>> {
         let (&(at, number), _) = self.ends.first_key_value()?;
         if at > now { None } else { self.take(number) }
     }
 
-    /// The end of the rest that ends first.
+    /// Returns the end of the rest that ends first.
     pub(super) fn first_end(&self) -> Option<Wake> {
         let (&(at, _), &not_before) = self.ends.first_key_value()?;
         Some(Wake { at, not_before })
     }
 
-    /// Takes all stations out.
+    /// Takes out all stations.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Station>> {
         let Self { stations, ends } = core::mem::take(self);
         drop(ends);

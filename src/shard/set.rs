@@ -1,7 +1,7 @@
-//! A set of shards, which engines share: its settings, its shards, and the question whether a thread may wait for them.
+//! A set of shards, which engines share: its settings, its shards, and whether a thread may wait for them.
 //!
-//! Threads of the set's own lead the shards (`shard_thread`), or loops of the program (`loop_shard`), or the thread of
-//! the program that moves the time of a driven set.
+//! The shards are led by threads of the set (`shard_thread`), by loops of the program (`loop_shard`), or by the thread
+//! of the program that moves the time of a driven set.
 
 use super::here;
 use super::stall::StallDetector;
@@ -24,7 +24,7 @@ use core::time::Duration;
 pub(crate) struct SetSettings {
     pub(crate) tick: TickLength,
     pub(crate) shards: usize,
-    /// The core of each shard; empty if shards are not pinned.
+    /// The core of each shard. It is empty if the shards are not pinned.
     pub(crate) cores: Box<[usize]>,
     pub(crate) clock: EngineClock,
     pub(crate) dispatcher: Dispatcher,
@@ -34,18 +34,18 @@ pub(crate) struct SetSettings {
     pub(crate) leaders: Leaders,
 }
 
-/// The leaders of the shards.
+/// Says which threads lead the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaders {
-    /// Threads of the set's own.
+    /// The set starts a thread for each shard.
     Threads,
-    /// Loops of the program, one for each shard.
+    /// The program turns a loop for each shard, on threads of its own.
     Loops,
-    /// The program's thread, which moves the time.
+    /// A single thread of the program leads all shards, and moves the time.
     Driver,
 }
 
-/// A set of shards, as its engines and the threads that lead its shards share it.
+/// A set of shards. Its engines and the threads that lead its shards share it.
 pub(crate) struct ShardSet {
     id: u64,
     shards: Box<[Shard]>,
@@ -53,16 +53,16 @@ pub(crate) struct ShardSet {
     refusals: SchedulingRefusals,
     /// The threads that were not joined yet.
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// Whether an engine's handlers run inline: then a handler may hold a leader up.
+    /// Whether an engine's handlers run inline, so that a handler may hold a leader up.
     runs_inline: AtomicBool,
     made_in: Generation,
     pub(super) forks: OnceLock<Watch>,
 }
 
-/// The number of the next engine or set of this process.
+/// Returns the number of the next engine or set of this process.
 pub(crate) fn next_id() -> u64 {
     use std::sync::atomic::AtomicU64;
-    // Outside the models' reach: an id is only compared.
+    // Models do not track it, since an id is only compared.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -102,55 +102,56 @@ impl ShardSet {
         &self.shards
     }
 
-    /// The numbers of threads that the system would not schedule as they asked.
+    /// Returns the numbers of threads that the system would not schedule as they asked.
     pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
         &self.refusals
     }
 
-    /// The process that made the set.
+    /// Returns the process generation in which the set was made.
     pub(crate) fn made_in(&self) -> Generation {
         self.made_in
     }
 
-    /// Whether this process is the child of a fork, and the set was started before the fork.
+    /// Returns whether this process is the child of a fork, and the set was started before the fork.
     pub(crate) fn is_in_child(&self) -> bool {
         self.made_in.is_past()
     }
 
-    /// Whether this process is the child of a fork, and the threads or loops that turn the shards are in the parent.
+    /// Returns whether this process is the child of a fork, and the threads or loops that run the shards are in the
+    /// parent.
     pub(crate) fn is_forked(&self) -> bool {
         self.settings.leaders != Leaders::Driver && self.is_in_child()
     }
 
-    /// Whether threads of the set's own turn the shards.
+    /// Returns whether threads of the set run the shards in this process.
     fn has_threads(&self) -> bool {
         self.settings.leaders == Leaders::Threads && !self.is_forked()
     }
 
-    /// Whether the shards are turned while the program does something else: by threads, or by loops.
+    /// Returns whether threads or loops run the shards, so that the program need not drive them.
     pub(crate) fn is_served(&self) -> bool {
         self.settings.leaders != Leaders::Driver && !self.is_forked()
     }
 
-    /// Whether loops of the program turn the shards.
+    /// Returns whether loops of the program run the shards.
     pub(crate) fn is_of_loops(&self) -> bool {
         self.settings.leaders == Leaders::Loops
     }
 
-    /// The reason why a loop's shard is late, for a person. `None` if threads turn the shards.
+    /// Returns the reason why a loop's shard is late, for people. Returns `None` if no loops run the shards.
     pub(crate) fn why_loop_is_late(&self, n: usize) -> Option<&'static str> {
         let has_loop = (self.settings.leaders == Leaders::Loops).then(|| self.settings.roster.is_taken(n))?;
         Some(if has_loop { "its loop does not turn" } else { "it has no loop" })
     }
 
-    /// The shard whose loop runs on the calling thread.
+    /// Returns the shard whose loop runs on the calling thread.
     pub(crate) fn loop_here(&self) -> Option<usize> {
         self.settings.roster.loop_here()
     }
 
-    /// Whether handlers of some engine run inline; true also if that engine has ended.
+    /// Returns whether handlers of some engine run inline. It stays true when that engine has ended.
     pub(crate) fn runs_inline(&self) -> bool {
-        // Ordering: Relaxed. A hint for a person.
+        // Ordering: Relaxed. The value is only a hint for people.
         self.runs_inline.load(Ordering::Relaxed)
     }
 
@@ -160,7 +161,7 @@ impl ShardSet {
         self.runs_inline.store(true, Ordering::Relaxed);
     }
 
-    /// The shared part of a station for shard `n`. Where threads lead the shards, the station may rest.
+    /// Makes the shared part of a station for shard `n`. If threads lead the shards, the station can rest.
     pub(crate) fn station_for(&self, n: usize, lane_capacity: u64) -> StationShared {
         let roster = &self.settings.roster;
         match self.settings.leaders {
@@ -169,27 +170,27 @@ impl ShardSet {
         }
     }
 
-    /// Adds the stations of an engine, one for each shard.
+    /// Adds the stations of an engine, one to each shard.
     pub(crate) fn join(&self, stations: Vec<Station>) {
         for (shard, station) in self.shards.iter().zip(stations) {
             shard.join(station);
         }
     }
 
-    /// Drops the stations of engines that were shut down, if the set has no threads that do so. Waits for the turns of
-    /// loops, which run handlers, if the caller may wait for handlers.
+    /// Drops the stations of engines that were shut down, if the set has no threads that do so. Loops run handlers in
+    /// their turns. If the caller may wait for handlers, waits for these turns.
     pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
         match self.settings.leaders {
             Leaders::Threads => {}
             Leaders::Loops if may_wait && self.may_wait_for_shards() => self.dismiss(Shard::lead),
-            // A shard that is being turned dismisses at the end of the turn, or in the next turn.
+            // A shard that is in a turn drops the stations at its end, or in the next turn.
             Leaders::Loops | Leaders::Driver => self.dismiss(Shard::try_lead),
         }
     }
 
-    /// Drops the stations of engines that were shut down, at the shards that `lead` leads. The drop comes after the
-    /// calling thread has let go of the shard: a station's drop may drop a handler, and a thread that turns the shards
-    /// waits for the lock.
+    /// Drops the stations of engines that were shut down, at the shards that `lead` can lock. The drop comes after the
+    /// unlocking, since a station's drop may drop a handler, and the thread that runs the shard may be waiting for the
+    /// lock.
     pub(super) fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
         for shard in &self.shards {
             let closed = lead(shard).map(|mut led| {
@@ -203,21 +204,21 @@ impl ShardSet {
         }
     }
 
-    /// Whether the calling thread leads shards of this set, at some times.
+    /// Returns whether the calling thread is a thread of the set, or runs a loop of it.
     fn is_own_thread(&self) -> bool {
         here::is_thread_of(self.id) || self.loop_here().is_some()
     }
 
-    /// Whether the calling thread may wait for a shard. It may not if it leads a shard, nor if a shard has neither a
-    /// thread nor a loop. Inside a handler that workers run, the thread leads no shard: another thread takes over its
-    /// shard. The outermost handler decides, since other handlers begin inside it.
+    /// Returns whether the calling thread may wait for a shard. It must not if it leads a shard, or if a shard has
+    /// neither a thread nor a loop. Inside a handler that workers run, the thread leads no shard, since another thread
+    /// takes its shard over. The outermost handler decides, since other handlers begin inside it.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go = || here::first_firing_of(self.id).is_some_and(|first| first.is_on_workers);
         self.is_served() && self.settings.roster.is_full() && (!self.is_own_thread() || has_let_go())
     }
 
-    /// Whether the calling thread leads a shard of this set, or may: it runs no handler, or one that runs inline or in
-    /// an executor's `execute`. The thread of a loop leads inside of its turns only.
+    /// Returns whether the calling thread leads a shard of this set, or could. That is so if it runs no handler, or a
+    /// handler that runs inline or in an executor's `execute`. The thread of a loop leads only inside of its turns.
     pub(crate) fn is_led_here(&self) -> bool {
         match self.settings.leaders {
             Leaders::Loops => self.is_turned_here(),
@@ -225,23 +226,23 @@ impl ShardSet {
         }
     }
 
-    /// Whether the calling thread turns a loop of this set.
+    /// Returns whether the calling thread is in a turn of a loop of this set.
     pub(crate) fn is_turned_here(&self) -> bool {
         self.is_of_loops() && here::is_turning(self.id)
     }
 
-    /// The workers of the set's own, if handlers run on them.
+    /// Returns the workers of the set, if handlers run on them.
     pub(super) fn own_workers(&self) -> Option<&Workers> {
         self.settings.dispatcher.own_workers()
     }
 
-    /// The number of threads, if threads turn the shards.
+    /// Returns the number of threads that the set has if threads run the shards.
     pub(super) fn threads(&self) -> usize {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }
 
-    /// Moves the tickets in the lanes of loops into their wheels, but for loops that are in a turn. Any thread may: the
-    /// loop need not have turned, nor be there.
+    /// Moves the tickets in the lanes of loops into their wheels, except for loops that are in a turn. Any thread may
+    /// call it. A loop need not have turned, nor exist.
     pub(crate) fn drain_loops(&self) {
         for shard in self.shards() {
             if let Some(mut leading) = shard.try_lead() {
@@ -251,7 +252,7 @@ impl ShardSet {
         }
     }
 
-    /// Ends the threads.
+    /// Tells the threads of the set to end.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             shard.parker.close();
@@ -261,8 +262,8 @@ impl ShardSet {
         }
     }
 
-    /// Waits until the threads have ended, if the set was closed. Does not wait where a thread of the set may wait
-    /// for the caller: on one of these threads, and inside a handler.
+    /// Waits until the threads have ended, if the set was closed. Does not wait on a thread of the set, nor inside a
+    /// handler, since a thread of the set may wait for the caller there.
     pub(crate) fn await_end(&self) {
         let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
         let may_wait = self.has_threads()
@@ -270,21 +271,21 @@ impl ShardSet {
             && here::first_firing_of(self.id).is_none()
             && !self.settings.dispatcher.is_worker_here();
         if is_closed && may_wait {
-            // The lock is held until the threads have ended: a second caller waits, too.
+            // The lock is held until the threads have ended, so that a second caller waits, too.
             for thread in self.lock_threads().drain(..) {
-                // The panic of a user's clock was reported when it was raised.
+                // The panic of a user's clock was already reported when it was raised.
                 let _panic = thread.join();
             }
         }
     }
 
-    /// The threads that were not joined yet.
+    /// Locks the list of threads that were not joined yet.
     pub(super) fn lock_threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the parkers, in the child of a fork. Uses atomics only, since locks may be held by threads that do not
-    /// exist in the child.
+    /// Closes the parkers in the child of a fork. Uses only atomics, since threads that do not exist in the child may
+    /// hold locks.
     pub(super) fn enter_child(&self) {
         for shard in &self.shards {
             shard.parker.close_in_child();

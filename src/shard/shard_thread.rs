@@ -1,7 +1,7 @@
-//! A thread of a set of shards. It leads a shard, runs handlers, and stands by.
+//! A thread of a set of shards. It leads a shard, runs handlers, or stands by.
 //!
-//! There is a thread for each shard, and one for each worker. At first thread `n` leads shard `n`, and the threads
-//! without a shard stand by. The roles change when a handler holds a leader up:
+//! There is a thread for each shard, and a thread for each worker. At first, thread `n` leads shard `n`, and the
+//! threads without a shard stand by. The roles change when a handler holds a leader up:
 //!
 //! ```text
 //!            turn, sleep                 the handlers return
@@ -24,7 +24,7 @@ use crate::lockfree::watch::Check;
 use crate::system::affinity::{self, AllowedCores, Pin};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A thread of a set, by its number in the roster.
+/// A thread of a set. `me` is its number in the roster.
 #[derive(Debug)]
 pub(crate) struct ShardThread<'s> {
     set: &'s ShardSet,
@@ -32,7 +32,7 @@ pub(crate) struct ShardThread<'s> {
 }
 
 impl<'s> ShardThread<'s> {
-    /// Thread `me` of `set`.
+    /// Describes the thread `me` of `set`.
     pub(crate) fn new(set: &'s ShardSet, me: usize) -> Self {
         Self { set, me }
     }
@@ -63,9 +63,9 @@ impl<'s> ShardThread<'s> {
         workers.drop_jobs();
     }
 
-    /// Leads shard `index` until another thread does, or the set is closed.
+    /// Leads the shard `index` until another thread leads it, or the set is closed.
     fn lead(&self, index: usize, leading: Leading<'s>) {
-        // A leader unwinds only if the user's clock does.
+        // A leader unwinds only if the user's clock panics.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.turn_and_sleep(index, leading)));
         if let Err(panic) = outcome {
             self.set.shards()[index].bury_if_its_leader_panicked();
@@ -112,8 +112,8 @@ impl<'s> ShardThread<'s> {
         leading.stalls.end();
     }
 
-    /// Runs a batch of the shard that the calling thread leads, and lets go of the shard during the run. Returns `None`
-    /// if another thread leads the shard afterwards.
+    /// Runs a batch of the shard that the calling thread leads. Lets go of the shard during the run. Returns `None` if
+    /// another thread leads the shard afterwards.
     fn run_own(&self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.set.own_workers().filter(|_| leading.trust.ask());
         let Some((workers, permit)) =
@@ -127,7 +127,7 @@ impl<'s> ShardThread<'s> {
         if wants_watcher {
             workers.wake_one();
         }
-        // The job unwinds only if the user's clock does: that costs the batch and nothing else.
+        // The job unwinds only if the user's clock panics. Then only this batch is lost.
         let _survived = survives(|| job.run());
         drop(permit);
         self.take_shard(shard, workers)
@@ -139,7 +139,7 @@ impl<'s> ShardThread<'s> {
         Some(leading)
     }
 
-    /// Stands by until there is a shard to lead. Returns that shard, or `None` if the set was closed.
+    /// Stands by until a shard needs a leader. Returns that shard, or `None` if the set was closed.
     fn stand_by(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         while !workers.is_closed() {
             if workers.has_job() {
@@ -153,8 +153,8 @@ impl<'s> ShardThread<'s> {
         None
     }
 
-    /// Watches until a shard's leader is stuck, and takes that shard over. Returns the shard, or `None` if the watcher
-    /// has something else to do or nothing is left to watch.
+    /// Watches the shards until a leader is stuck, and takes that shard over. Returns the shard. Returns `None` if the
+    /// watcher has something else to do, or if nothing is left to watch.
     fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {
@@ -175,7 +175,7 @@ impl<'s> ShardThread<'s> {
                 return None;
             }
         };
-        // The next watcher finds the checks of this thread.
+        // The next watcher finds the results of this thread's checks.
         drop(checks);
         workers.pass_on_the_watch();
         taken_over

@@ -1,5 +1,4 @@
-//! The shard's side of its sleep: the decision to sleep, and the end of the sleep. The words by which producers wake it
-//! are in `parker`.
+//! How a shard decides to sleep, and until when. The words by which producers wake it are in `parker`.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
 //! once more for work that came before the announcement, and parks (`leader_sleep`). A producer with an earlier
@@ -22,22 +21,22 @@ use crate::base::tick::{TickLength, Timestamp};
 use crate::system::clock::Clock;
 use core::time::Duration;
 
-/// The longest nap. Models have none, since a park has no time limit there.
+/// The longest nap. Models have no naps, since their parks have no time limit.
 pub(super) const NAP: Duration =
     if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
-/// The result of a turn: the shard's next step.
+/// The next step of a shard, which a turn decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// Another turn at once: there was more work than one turn does.
+    /// The shard turns again at once, since it had more work than a turn does.
     Turn,
-    /// A turn at the end of the sleep, or when woken.
+    /// The shard sleeps until this moment, or until it is woken.
     Sleep(Option<Wake>),
 }
 
 impl Next {
-    /// The step of a shard if one of its stations asks for `self` and another station for `other`.
+    /// Returns the step of a shard if one of its stations asks for `self` and another station for `other`.
     pub(super) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
@@ -49,25 +48,26 @@ impl Next {
     }
 }
 
-/// The end of a sleep.
+/// Says when a shard's sleep ends, and which new deadlines end it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// The moment at which the shard wakes by itself.
+    /// The moment at which the shard wakes without being woken.
     pub(crate) at: Timestamp,
-    /// Deadlines before this moment are due earlier than `at`.
+    /// A deadline before this moment is due earlier than `at`, so it must wake the shard.
     pub(crate) not_before: Timestamp,
 }
 
 impl Wake {
-    /// Whether a sleep after a turn at `now` is a nap: whatever is scheduled from the turn on is due at the next tick
-    /// at the earliest. A clock that moves only in steps knows no naps, since its steps must be seen.
+    /// Returns whether a sleep after a turn at `now` is a nap. Then everything that is scheduled from the turn on is
+    /// due at the next tick at the earliest. A clock that moves only in steps has no naps, since the shard must see its
+    /// steps.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
         self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)
     }
 }
 
-/// The end of the sleep of a shard that has nothing to do.
+/// Chooses the end of the sleep of a shard that has nothing to do.
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
     now: Timestamp,
@@ -75,13 +75,13 @@ pub(super) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Begins a turn.
+    /// Begins a turn, and forgets an end that has passed.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// Notes that a timer with this deadline has ended before its ticket came into the wheel.
+    /// Notes that a timer with this deadline ended before its ticket reached the wheel.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {
@@ -89,7 +89,7 @@ impl IdleSleep {
         }
     }
 
-    /// The end of the sleep, if nothing is due before.
+    /// Returns the end of the sleep, if nothing is due before.
     pub(super) fn until(&self) -> Option<Timestamp> {
         self.until
     }

@@ -1,4 +1,4 @@
-//! Stall detection: the delay of a shard, as the shard's thread measures and publishes it.
+//! Detects stalls: measures and publishes how late a shard is, on the shard's own thread.
 //!
 //! A shard is overdue
 //! - while it sleeps, from the moment at which it means to wake;
@@ -25,11 +25,11 @@ pub(crate) struct StallDetector {
     tick: TickLength,
     stall_after: Duration,
     counters: StdArc<ShardCounters>,
-    /// The moment since which the shard is overdue, as published.
+    /// Since when the shard is overdue, as it was published.
     overdue_since: Timestamp,
-    /// The start of the first tick that is still to be handed out, as far as is known.
+    /// The start of the first tick that is still to be handed out, as far as the shard knows.
     due: Timestamp,
-    /// The longest delay in the present stall; `None` while there is no stall.
+    /// The longest delay in the present stall; `None` if there is no stall.
     stall: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl StallDetector {
         }
     }
 
-    /// Notes that the shard, which sleeps, means to wake at `moment` at the latest.
+    /// Notes that the sleeping shard means to wake at `moment` at the latest.
     pub(super) fn hasten(&mut self, moment: Timestamp) {
         if moment < self.overdue_since {
             self.due = moment;
@@ -61,7 +61,7 @@ impl StallDetector {
         }
     }
 
-    /// Notes that the shard is awake from `now` on, although it has not turned yet.
+    /// Notes that the shard should turn from `now` on, although it has not turned yet.
     pub(super) fn expect_turn(&mut self, now: Timestamp) {
         self.set_overdue_since(now);
     }
@@ -77,7 +77,7 @@ impl StallDetector {
         self.set_overdue_since(now.min(due));
     }
 
-    /// Notes that the turns are over at `now`, and that the next turn is to begin at `until`.
+    /// Notes that the turns are over at `now`, and that the next turn should begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {
@@ -87,7 +87,7 @@ impl StallDetector {
         self.set_overdue_since(until);
     }
 
-    /// Notes that the shard's thread ends.
+    /// Notes that the shard's thread ends. From then on, the shard is never overdue.
     pub(super) fn end(&mut self) {
         self.catch_up();
         self.set_overdue_since(Timestamp::MAX);
@@ -141,7 +141,7 @@ mod tests {
         StallDetector::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
     }
 
-    /// The number of stalls, the worst stall and the present delay, the last two in milliseconds.
+    /// Returns the number of stalls, and the worst stall and the present delay in milliseconds.
     fn seen(detector: &StallDetector, now: u64) -> (u64, u128, u128) {
         let counters = &detector.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())

@@ -1,10 +1,10 @@
-//! The station of one engine at a shard: a wheel, an inbox and the tickets that are due. `turn` is a function of
-//! explicit time.
+//! The station of an engine at a shard: a wheel, an inbox, and the tickets that are due. `turn` gets the time as an
+//! argument.
 //!
-//! A station reads its lanes, its wheel and the time, and nothing else. In a turn it drains the lanes and advances the
-//! wheel. It hands over the due tickets, the longest due first, or holds them back while too many are in flight. It
-//! then spreads coarse slots of the wheel, or leaves that to the turn that follows the leader's handlers. It sends help
-//! to slow batches, and sweeps a little if a sweep is wanted.
+//! A station reads only its lanes, its wheel and the time. In a turn it drains the lanes and advances the wheel. It
+//! hands over the due tickets, the longest due first, or holds them back while too many are in flight. Then it spreads
+//! coarse slots of the wheel, or leaves that to the turn after the leader's handlers. It also sends help to slow
+//! batches, and sweeps a little if a sweep is wanted.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | ruled out         | model |
@@ -31,15 +31,17 @@ use crate::wheel::{Progress, TicketWheel};
 use core::fmt;
 use core::time::Duration;
 
-/// The maximum number of tickets that one turn sweeps.
+/// The greatest number of tickets that a turn checks when it sweeps stale tickets out of the wheel.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// The time that a batch may take, once begun, before another worker helps with it.
+/// How long a batch may take, once begun, until another worker helps with it.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The number of turns without anything to do after which a station rests. A rest costs two allocations, a share of a
-/// heavy fence, and a call when it ends: some µs, as much as these turns. In models a station rests whenever it may.
+/// How many turns in a row must find nothing to do until a station rests. A rest costs two allocations, a share of a
+/// heavy fence, and a call when it ends. That is some µs, as much as these turns. In models a station rests whenever it
+/// may.
 const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
-/// The shard's side of a station: the shard's leader has it.
+/// Serves an engine at a shard: keeps the engine's timing wheel there, and reads its inbox. Only the shard's leader
+/// uses it.
 pub(crate) struct Station {
     /// The number of the shard.
     shard: usize,
@@ -49,13 +51,13 @@ pub(crate) struct Station {
     slots: StdArc<Slots>,
     wheel: TicketWheel<Ticket>,
     tick: TickLength,
-    /// Insertions on their way from a lane to the wheel.
+    /// Insertions that are on their way from a lane to the wheel.
     drained: Vec<Insertion>,
-    /// Due tickets of owned timers, from the moment they leave the wheel until the shard checks their deadlines.
+    /// Due tickets of owned timers that have left the wheel, until the shard checks their deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
-    /// Whether the last turn left coarse slots of the wheel unspread, so that nothing due had to wait for that.
+    /// Whether the last turn put the spreading of coarse slots off, so that no due timer had to wait for it.
     put_spreading_off: bool,
     idle_sleep: IdleSleep,
     in_flight: InFlight,
@@ -64,12 +66,13 @@ pub(crate) struct Station {
     /// Whether the next sleep ends with a check of the batches.
     check_is_planned: bool,
     sweeping: bool,
-    /// The number of turns in a row in which the station had nothing to do.
+    /// The number of turns in a row in which the station found nothing to do.
     idle_turns: u32,
 }
 
 impl Station {
-    /// The station of `engine` at `shard`. It is made only once, since a station is the only reader of its inbox.
+    /// Makes the station of `engine` at `shard`. There may be only one, since a station is the only reader of its
+    /// inbox.
     pub(crate) fn new(
         shard: usize,
         engine: (StdArc<dyn Fire>, &StdArc<Presence>),
@@ -100,12 +103,13 @@ impl Station {
         }
     }
 
-    /// The number of the station's call; `None` if the station does not rest.
+    /// Returns the number of the station's call; `None` if the station never rests.
     pub(super) fn call_number(&self) -> Option<usize> {
         self.shared.parker.call_number()
     }
 
-    /// Whether the station has had nothing to do for some turns, and waits for nothing but its lanes and its wheel.
+    /// Returns whether the station may rest: it had nothing to do for some turns, and waits only for its lanes and its
+    /// wheel.
     pub(super) fn may_rest(&mut self) -> bool {
         if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
             return false;
@@ -122,24 +126,24 @@ impl Station {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Withdraws the announcement of a rest.
+    /// Ends the station's rest: withdraws the announcement that [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;
     }
 
-    /// The number of tickets in the wheel.
+    /// Returns the number of tickets in the wheel.
     #[cfg(all(test, not(tourbillon_loom)))]
     pub(super) fn tickets(&self) -> usize {
         self.wheel.len()
     }
 
-    /// Whether the engine was shut down: the shard drops the station.
+    /// Returns whether the engine was shut down, so that the shard must drop the station.
     pub(super) fn is_closed(&self) -> bool {
         self.shared.parker.is_closed()
     }
 
-    /// Runs one turn: drains the lanes and processes the tickets.
+    /// Runs a turn: drains the lanes, and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
@@ -154,7 +158,8 @@ impl Station {
     pub(super) fn work(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
-        // If the clock stepped back, the shard waits for it: to the wheel, the moments in between have passed.
+        // If the clock has stepped back, the shard waits until it has caught up: for the wheel, the moments in between
+        // have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
         if !self.to_check.is_empty() {
             self.check_owned(now, out);
@@ -178,7 +183,7 @@ impl Station {
         Next::Sleep(self.wake(now))
     }
 
-    /// The end of a sleep that begins at `now`.
+    /// Returns the end of a sleep that begins at `now`.
     pub(super) fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         self.drop_stale_first();
         let due = self.due_wake();
@@ -206,15 +211,15 @@ impl Station {
         }
     }
 
-    /// The tick until which the shard sleeps unless it is woken.
+    /// Returns the tick until which the shard sleeps unless it is woken.
     fn wake_tick(&self) -> Option<Tick> {
         let idle = self.idle_sleep.until().map(|deadline| self.tick.due_tick(deadline));
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// The next step of the shard, which has announced `wake`, as far as this station goes. The station drains its
-    /// lanes once more (K1). The shard may sleep as announced if no ticket that came since the turn is due earlier, if
-    /// there is no room for the tickets that are held back, and if neither a sweep nor a check is wanted.
+    /// Returns the next step of the shard, which has announced `wake`, as far as this station is concerned. Drains the
+    /// lanes once more (K1). The shard may sleep as announced under three conditions. No ticket that came after the
+    /// turn is due earlier. No room has appeared for tickets that are held back. Neither a sweep nor a check is wanted.
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
@@ -224,26 +229,26 @@ impl Station {
         Next::Sleep(wake).sooner(Next::Sleep(self.due_wake()))
     }
 
-    /// The end of the shard's sleep as far as the tickets in the wheel decide it.
+    /// Returns the end of the shard's sleep, as far as the tickets in the wheel decide it.
     fn due_wake(&self) -> Option<Wake> {
         let tick = self.wake_tick()?;
         Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
-    /// The start of the first tick that was not handed out.
+    /// Returns the start of the first tick that was not handed out.
     pub(super) fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
 
-    /// The moment at which the wheel next has something to do.
+    /// Returns the moment at which the wheel has something to do next.
     pub(super) fn next_due(&mut self) -> Option<Timestamp> {
         self.drain();
         self.drop_stale_first();
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets from the lanes into the wheel. Tickets whose timer has ended are dropped here. Returns the number
-    /// of tickets that were in the lanes.
+    /// Moves tickets from the lanes into the wheel, and drops tickets of ended timers. Returns the number of tickets
+    /// that were in the lanes.
     pub(super) fn drain(&mut self) -> u64 {
         let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
@@ -284,8 +289,8 @@ impl Station {
         progress
     }
 
-    /// Spreads coarse slots of the wheel, unless the leader has a batch to run first: it turns again afterwards. The
-    /// spreading is put off once at most.
+    /// Spreads coarse slots of the wheel. If the leader has a batch to run first, puts that off to the next turn, but
+    /// only once.
     fn spread(&mut self, tick: Tick, out: &Output) {
         if self.wheel.position() < tick {
             return;
@@ -300,7 +305,7 @@ impl Station {
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
-    /// Whether tickets are held back for which there is room by now.
+    /// Returns whether tickets are held back for which there is room now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -309,7 +314,7 @@ impl Station {
         self.in_flight.has_room()
     }
 
-    /// Hands over the tickets that were held back, as far as there is room now.
+    /// Hands over held-back tickets, as far as there is room.
     fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Output) {
         if !self.may_hand_over_backlog() {
             return;
@@ -326,15 +331,15 @@ impl Station {
         out.flush(now);
     }
 
-    /// Drops the tickets that became stale while they were held back.
+    /// Drops tickets that became stale while they were held back.
     fn sweep_backlog(&mut self) {
         let Self { shared, slots, backlog, .. } = self;
         let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of these timers were postponed or disarmed since; the timers
-    /// that are due are handed over.
+    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed. Hands over the timers
+    /// that are due.
     fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
         let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
             self;
@@ -359,7 +364,7 @@ impl Station {
         out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
     }
 
-    /// Does one part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.
+    /// Does a part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.
     fn sweep(&mut self) -> bool {
         if !self.sweeping {
             if !self.shared.is_sweep_wanted() {
@@ -381,10 +386,10 @@ impl Station {
 /// Moves the live entries of `insertions` into the wheel as tickets. Returns the number of stale entries.
 ///
 /// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read
-/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels uses one slot
-/// again and again: the slot's word is read once for a row of its insertions, since each read takes the line away from
-/// that thread. The word decides which insertion of a row is live, not the order: a thread may take a lane over, and
-/// push into it an insertion that is older than the last insertion of the lane's former owner.
+/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels keeps using the
+/// same slot. So the slot's word is read only once for a row of its insertions, since each read takes the cache line
+/// away from that thread. The word decides which insertion of a row is live, not the order. A thread may take over a
+/// lane, and push an insertion that is older than the last insertion of the lane's former owner.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,

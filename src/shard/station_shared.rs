@@ -1,4 +1,5 @@
-//! The part of a station that producers and workers share: its inbox, its parker, its counters, and their requests.
+//! The part of a station that producers and workers share: its inbox, its parker, its counters, and requests to the
+//! shard.
 
 use crate::base::counters::StationCounters;
 use crate::base::sync::{AtomicBool, Ordering, StdArc};
@@ -6,7 +7,8 @@ use crate::lockfree::inbox::Inbox;
 use crate::lockfree::parker::Parker;
 use crate::lockfree::roster::Roster;
 
-/// The part of a station that producers and workers share.
+/// The part of a station that all threads use: the inbox for new tickets, the parker, and the counters. The rest of the
+/// station belongs to the shard's leader.
 #[derive(Debug)]
 pub(crate) struct StationShared {
     pub(crate) inbox: StdArc<Inbox>,
@@ -17,7 +19,7 @@ pub(crate) struct StationShared {
 }
 
 impl StationShared {
-    /// The shared part of a station that does not rest.
+    /// Makes the shared part of a station that never rests.
     pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
         Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
     }
@@ -45,15 +47,15 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a sweep. Called before the pass: a sweep that is asked for during the pass is another
-    /// sweep.
+    /// Clears the request for a sweep. Must be called before the sweep begins: a request during the sweep asks for
+    /// another sweep.
     pub(super) fn take_sweep_wanted(&self) {
-        // Ordering: Relaxed. Nothing is handed over: a ticket that the pass takes for a live one stays until the next
-        // pass.
+        // Ordering: Relaxed. Nothing is published. If the sweep takes a stale ticket for a live ticket, the ticket
+        // stays until the next sweep.
         self.sweep_wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Asks the shard to check its batches, because a job was dropped.
+    /// Asks the shard to check its batches, since a job was dropped.
     pub(crate) fn want_check(&self) {
         // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
@@ -63,17 +65,17 @@ impl StationShared {
 
     /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
     pub(crate) fn made_room(&self) {
-        // The shard looks for room between its announcement and its sleep (F1).
+        // The shard checks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
     }
 
     pub(crate) fn is_check_wanted(&self) -> bool {
-        // Ordering: Relaxed. A hint; `take_check_wanted` hands over.
+        // Ordering: Relaxed. The value is a hint. `take_check_wanted` is the synchronising read.
         self.check_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a check. Called before the check: a job that is dropped during the check asks for another
-    /// check.
+    /// Clears the request for a check. Must be called before the check begins: a job that is dropped during the check
+    /// asks for another check.
     pub(crate) fn take_check_wanted(&self) {
         // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
         self.check_wanted.swap(false, Ordering::Acquire);

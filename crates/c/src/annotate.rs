@@ -1,13 +1,13 @@
-//! Annotations that tell ThreadSanitizer of hand-overs.
+//! Annotations that show hand-overs between threads to ThreadSanitizer.
 //!
-//! In a program that is built with `-fsanitize=thread`, the sanitizer watches the memory accesses of the program, and
-//! not the atomics of this library. So the sanitizer sees one thread write to the memory behind `user` and another
-//! thread read it, and no synchronisation between the two. With `TB_TSAN` the header hands two functions of the
-//! sanitizer to the library. From then on the library calls the sanitizer's release before each call that schedules,
-//! and its acquire before each callback and after each poll.
+//! In a program that is built with `-fsanitize=thread`, the sanitizer watches the memory accesses of the program, but
+//! not the atomics of this library. So it sees a thread write to the memory behind `user` and another thread read it,
+//! without any synchronisation. With `TB_TSAN`, the header passes two functions of the sanitizer to the library. From
+//! then on, the library calls the sanitizer's release before each call that schedules, and its acquire before each
+//! callback and after each poll.
 //!
-//! The header itself adds the releases to the six calls that have to be fast, so that programs without a sanitizer pay
-//! nothing for them. The other calls check each time whether there are functions to call.
+//! The header itself adds the releases to the six calls that must be fast, so that programs without a sanitizer pay
+//! nothing. The other calls check each time whether functions were passed.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -26,11 +26,12 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// Stand-ins for each `user`: addresses that the sanitizer may access, since a `user` may be a number.
+/// Addresses that stand for the `user` pointers in the sanitizer. It may access them, while a `user` may be just a
+/// number.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// The stand-in for all one-shots that were moved: a move names no `user`.
+/// The address that stands for all moved one-shots, since a move does not name the `user`.
 static MOVED: u8 = 0;
-/// The stand-in for all callbacks that have returned: a wait for a callback names no `user`.
+/// The address that stands for all callbacks that have returned, since a wait for a callback does not name the `user`.
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {
@@ -52,28 +53,28 @@ fn release(place: *const u8) {
     }
 }
 
-/// Annotates that the next call hands `user` over to the thread that fires.
+/// Notes that the next call hands `user` over to the thread that fires.
 pub(crate) fn handed_over(user: *mut c_void) {
     release(place_of(user));
 }
 
-/// Annotates that `user` was handed over and has arrived at this thread.
+/// Notes that this thread has received a `user` that another thread handed over.
 pub(crate) fn arrived(user: *mut c_void) {
     acquire(place_of(user));
     acquire(&raw const MOVED);
 }
 
-/// Annotates that the next call moves a one-shot.
+/// Notes that the next call moves a one-shot.
 pub(crate) fn moved() {
     release(&raw const MOVED);
 }
 
-/// Annotates that a callback has returned.
+/// Notes that a callback has returned.
 pub(crate) fn callback_returned() {
     release(&raw const RETURNED);
 }
 
-/// Annotates that this thread has waited for callbacks.
+/// Notes that this thread has waited for callbacks.
 pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }

@@ -1,4 +1,4 @@
-//! The delivery of a due timer: a callback, or an event to be polled.
+//! Decides whether a due timer calls its callback or becomes an event.
 
 use crate::event::{Target, tb_callback, tb_event};
 use crate::events::Events;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use tourbillon::TimerId;
 use tourbillon_tasks::Moment;
 
-/// How an engine delivers due timers.
+/// The way in which an engine delivers due timers.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
-    /// Calls the callback on the thread that fires.
+    /// Calls the callback, on the thread that fires.
     Call,
-    /// Puts an event into the array of a poll, which runs the engine's jobs from this queue.
+    /// Makes an event. A poll runs the engine's jobs from this queue and puts the events into its array.
     Poll(Arc<Events>),
 }
 
 impl Delivery {
-    /// The target of a timer. Fails if the engine calls back and the callback is null.
+    /// Makes the target of a timer. Fails if the engine calls back and the callback is null.
     pub(crate) fn target(&self, callback: tb_callback, user: *mut c_void) -> Result<Target, Failure> {
         match self {
             Self::Call if callback.is_none() => Err(Failure::null("callback")),
@@ -43,7 +43,7 @@ impl Delivery {
     }
 }
 
-/// The kind of a [`Delivery`].
+/// The kind of a [`Delivery`], without its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Call,
@@ -51,14 +51,14 @@ pub(crate) enum Means {
 }
 
 impl Means {
-    /// Whether a call that waits for callbacks may find one.
+    /// Returns whether the engine runs callbacks for which a call could wait.
     pub(crate) fn has_callbacks(self) -> bool {
         self == Self::Call
     }
 
-    /// The outcome of a cancel, a disarm or a stop. On an engine that is polled, a handler that runs puts its event
-    /// into the array of another thread, so the event was polled. A call that waited for the handler would not know of
-    /// the event.
+    /// Returns the outcome of a cancel, a disarm or a stop for C. On a polled engine, `TB_RUNNING` becomes `TB_GONE`: a
+    /// running handler puts its event into another thread's array, so the event was polled. Waiting for the handler
+    /// would not show the event to the caller.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
@@ -68,11 +68,12 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of the one-shot that was just returned to this thread.
+    /// The target of the one-shot whose closure this thread has just called to get the target back.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
-/// The closure of a one-shot whose callback is called on a thread of the engine.
+/// Makes the closure of a one-shot whose callback runs on a thread of the engine. Called with `None`, it only stores
+/// the target.
 pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Send + use<> + 'static {
     move |moment| match moment {
         None => RETURNED.set(Some(target)),
@@ -80,20 +81,20 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// The target of a one-shot whose closure a shutdown returned; `None` for any other closure.
+/// Returns the target of a one-shot whose closure a shutdown returned; `None` for any other closure.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();
     RETURNED.take()
 }
 
-/// The id that C gets for a timer: never 0.
+/// Converts a timer's id into the id for C, which is never 0.
 pub(crate) fn id_of(timer: TimerId) -> u64 {
-    // No slot has the last index, so this does not wrap.
+    // This cannot overflow, since no slot has the last index.
     timer.to_bits() + 1
 }
 
-/// The timer of an id from C; `None` for 0.
+/// Converts an id from C into the timer's id; `None` for 0.
 pub(crate) fn timer_of(id: u64) -> Option<TimerId> {
     Some(TimerId::from_bits(id.checked_sub(1)?))
 }

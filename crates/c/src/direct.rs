@@ -1,13 +1,13 @@
-//! The one-shots by id and the timers of an engine that fires on the program's own threads: the payload is the callback
-//! and its `user` themselves.
+//! The engine for one-shots by id and for timers, if callbacks run on the program's own threads or events are polled.
+//! The payload of its timers is just the callback and its `user`.
 //!
 //! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
-//! closure, which would cost a loop that schedules and cancels one for each request as much as the timer. So an engine
-//! that is polled, driven or turned by loops has two engines on one set of shards: this engine for `tb_schedule` and
-//! `tb_timer_create`, and an engine of tasks for the rest.
+//! closure. For a loop that schedules and cancels a one-shot for each request, the allocation would cost as much as the
+//! timer. So an engine that is polled, driven or run by loops has two engines on the same shards: this engine for
+//! `tb_schedule` and `tb_timer_create`, and an engine of tasks for the rest.
 //!
-//! An engine that calls back on its own threads has only the engine of tasks. There, a callback that waits for another
-//! callback is recognised by its engine: two callbacks of two engines could wait for each other.
+//! An engine whose own threads call the callbacks has only the engine of tasks. A callback there may wait for another
+//! callback. A single engine recognises that case. Callbacks of two engines could wait for each other.
 
 use crate::delivery::{Delivery, id_of};
 use crate::event::{Target, tb_event};
@@ -16,7 +16,7 @@ use crate::status::Failure;
 use tourbillon::extend::{Base, Due, Payload};
 use tourbillon::{Builder, Cancel, Engine, Handle, Timer, Unfired};
 
-/// The engine for callbacks without closures.
+/// The engine for callbacks that need no closure.
 #[derive(Debug)]
 pub(crate) struct Direct {
     engine: Engine<Target>,
@@ -46,7 +46,7 @@ impl Direct {
         if and_wait { handle.cancel_and_wait(id).map(drop) } else { handle.cancel(id).map(drop) }
     }
 
-    /// Shuts the engine down. Returns the one-shots that had not fired.
+    /// Shuts the engine down, and returns the one-shots that had not fired.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<Target>> {
         self.handle().shutdown()
     }
@@ -57,7 +57,7 @@ fn call(due: Due<'_, Target>) {
     target.call(&event);
 }
 
-/// The event of a due timer. The target of a timer is copied: its callback may free the timer.
+/// Makes the event of a due timer. The target of a timer is copied, since its callback may free the timer.
 fn event_of(due: Due<'_, Target>) -> (Target, tb_event) {
     let (target, id) = match due.payload {
         Payload::Taken(target) => (target, id_of(due.id.get())),

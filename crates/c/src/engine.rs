@@ -1,4 +1,4 @@
-//! Engines: creating, advancing, shutting down and freeing them.
+//! Creates engines, advances them, shuts them down, and frees them.
 
 use crate::annotate;
 use crate::delivery::{Delivery, id_of, returned};
@@ -20,17 +20,17 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: TaskEngine,
-    /// The engine for one-shots by id and timers, unless callbacks are called on the engine's threads.
+    /// The engine for one-shots by id and for timers. `None` if the engine's own threads call the callbacks.
     direct: Option<Direct>,
     keys: Keys,
     delivery: Delivery,
     origin: Origin,
     turner: Turner,
-    /// Held during a shutdown.
+    /// Locked during a shutdown, so that a second shutdown waits.
     shutdown: Mutex<()>,
 }
 
-/// The one-shots that a shutdown returns.
+/// The one-shots that had not fired at a shutdown.
 struct Returned {
     by_id: Vec<tb_event>,
     by_key: Vec<Unkeyed>,
@@ -41,32 +41,33 @@ impl Returned {
         self.by_id.len() + self.by_key.len()
     }
 
-    /// All events. The keys of keyed events live as long as this value.
+    /// Returns the events of all one-shots. A keyed event's key lives as long as `self`.
     fn events(&self) -> impl Iterator<Item = &tb_event> {
         self.by_id.iter().chain(self.by_key.iter().map(|(event, _)| event))
     }
 }
 
-/// The turner of the engine's shards.
+/// The part of the program that runs the engine's shards.
 #[derive(Debug)]
 enum Turner {
     /// The engine's own threads, which end with the shutdown.
     Threads,
-    /// `tb_engine_advance`.
+    /// Calls of `tb_engine_advance`.
     Driver(Mutex<DrivenShards>),
-    /// Loops of the program, which take these shards one by one.
+    /// Loops of the program. Each takes one of these shards.
     Loops(Shards),
 }
 
 impl Turner {
-    /// Starts shards. The shards of threads end with the last engine on them, once the caller has dropped them.
+    /// Starts the shards. If they have threads, the threads end with the last engine, once the caller has dropped the
+    /// shards.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
             return Err(Failure::new(tb_status::TB_INVALID, "a driven engine has no options.loops"));
         }
         if loops != 0 {
-            // The loops are taken one by one, by `tb_loop_create`.
+            // `tb_loop_create` takes the loops later.
             let (shards, _) = builder.loops(loops)?;
             return Ok((Self::Loops(shards.clone()), shards));
         }
@@ -129,13 +130,14 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// The engine for one-shots by id and timers; `None` if they are closures of `tasks`.
+    /// Returns the engine for one-shots by id and for timers. Returns `None` if they are closures of `tasks`.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()
     }
 
-    /// The shards of loops, and the engine for the callbacks there.
+    /// Returns the shards that loops run, and the engine that calls the callbacks there. Fails for an engine without
+    /// loops.
     pub(crate) fn loops(&self) -> Result<(&Shards, &Direct), Failure> {
         match (&self.turner, &self.direct) {
             (Turner::Loops(shards), Some(direct)) => Ok((shards, direct)),
@@ -148,12 +150,12 @@ impl tb_engine {
         self.delivery.events().ok_or_else(none)
     }
 
-    /// Fills `room` with events. Returns their number.
+    /// Fills `room` with events, and returns their number.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> Result<usize, Failure> {
         let (events, mut filled) = (self.events()?, 0);
         loop {
             filled += events.poll(room.get_mut(filled..).unwrap_or_default());
-            // A driven engine has no thread that hands over the due timers that were held back.
+            // A driven engine has no thread that hands over timers which were held back, so this call does it.
             let Some(mut driver) = self.driver()? else { break };
             driver.turn();
             if filled == room.len() || events.is_empty() {
@@ -163,11 +165,11 @@ impl tb_engine {
         Ok(filled)
     }
 
-    /// Shuts the engine down. Returns the events of the one-shots that had not fired.
+    /// Shuts the engine down, and returns the one-shots that had not fired.
     fn shut_down(&self) -> Returned {
-        // A second shutdown waits for the first, except in a callback: the first may wait for that callback.
+        // A second shutdown waits for the first. In a callback it does not, since the first may wait for this callback.
         let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
-        // While a driven engine is advanced, its shards may hand over further jobs.
+        // This lock waits for `tb_engine_advance`, during which shards may hand over further jobs.
         let _driver = if self.delivery.events().is_some() { self.driver().ok().flatten() } else { None };
         let event = |Unfired { id, deadline, payload }| {
             Some(returned(payload)?.event(id_of(id), deadline, Duration::ZERO, 1))
@@ -180,12 +182,13 @@ impl tb_engine {
         if let Some(events) = self.delivery.events() {
             events.close();
         }
-        // The engine refuses by now: a schedule by key either came before this call, or is refused.
+        // The engine refuses new timers by now. So a call that schedules by key either came before, or is refused.
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// The driver of a driven engine; `None` for any other engine. Fails if another call is advancing the engine, which
-    /// may be the caller's own; waits for that call if no callback can be the caller.
+    /// Locks the driver of a driven engine. Returns `None` for any other engine. If another call is advancing the
+    /// engine, this call waits only if events are polled. Otherwise it fails, since it may come from a callback of that
+    /// other call.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         if self.delivery.events().is_some() {

@@ -1,4 +1,4 @@
-//! The event of a due timer, and the callback that receives it.
+//! The event of a due timer, and the callback that gets it.
 
 use crate::annotate;
 use std::cell::Cell;
@@ -38,7 +38,7 @@ pub struct tb_event {
     pub reserved: [u64; 5],
 }
 
-/// A callback and its `user`.
+/// A callback, and the `user` pointer that it gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) callback: tb_callback,
@@ -57,7 +57,7 @@ impl Target {
         tb_event { callback, user, id, deadline_ns, lateness_ns, count, key: ptr::null(), reserved: [0; 5] }
     }
 
-    /// The event of a one-shot without an id.
+    /// Makes the event of a one-shot that has no id.
     pub(crate) fn event_of(self, moment: &Moment<'_>) -> tb_event {
         self.event(0, moment.deadline, moment.lateness, 1)
     }
@@ -76,11 +76,11 @@ impl Target {
 }
 
 thread_local! {
-    /// The number of callbacks that this thread is in, of any engine.
+    /// How many callbacks, of any engine, this thread is inside of.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread is in a callback.
+/// Returns whether this thread is inside of a callback.
 pub(crate) fn is_in_callback() -> bool {
     CALLBACKS.get() > 0
 }

@@ -1,9 +1,9 @@
 //! The events that `tb_poll` takes.
 //!
-//! A poll is the worker of a polled engine: an engine of the program's own executor. The shards hand batches of due
-//! timers over as jobs, which wait here. A poll runs them as far as the caller's array has room, and the handler of
-//! each timer puts an event into the array. So a timer whose event waits is pending like any other: before it calls the
-//! handler, the engine decides whether the timer was cancelled, moved or disarmed since.
+//! If an engine is polled, the polls are its workers. The shards hand over batches of due timers as jobs, which wait
+//! here. A poll runs jobs as long as the caller's array has room. The handler of each timer puts an event into the
+//! array. So a timer whose event waits is still pending: before the engine calls the handler, it decides whether the
+//! timer was cancelled, moved or disarmed.
 //!
 //! # Invariants
 //! V1. Each job of the engine is in `jobs`, in `begun`, or in the hands of one poll.
@@ -37,18 +37,18 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Executor, Job};
 
-/// The jobs of a polled engine, which wait for a poll.
+/// The jobs of a polled engine that wait for a poll.
 pub(crate) struct Events {
     jobs: SegQueue<Job>,
     begun: Mutex<Begun>,
     notifier: Notifier,
 }
 
-/// The jobs that polls have run in part.
+/// The jobs of which a poll has run a part.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,
-    /// Whether the engine was shut down: no job is put back any more.
+    /// Whether the engine was shut down. Then no job is put back.
     is_closed: bool,
 }
 
@@ -57,7 +57,7 @@ impl Events {
         Ok(Self { jobs: SegQueue::new(), begun: Mutex::default(), notifier: Notifier::new()? })
     }
 
-    /// The executor whose jobs wait here.
+    /// Makes the executor whose jobs wait here.
     pub(crate) fn executor(self: &Arc<Self>) -> impl Executor + use<> + 'static {
         let events = Arc::clone(self);
         move |job| {
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// Fills `room` with events. Returns their number.
+    /// Fills `room` with events, and returns their number.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> usize {
         let room = Opened::open(room);
         while room.left() > 0 {
@@ -82,8 +82,8 @@ impl Events {
         room.filled()
     }
 
-    /// Drops all jobs, of an engine that was shut down and pushes no others. A job refers to its engine, and the
-    /// engine's executor refers back: the cycle must not keep both for ever.
+    /// Drops all jobs. The engine was shut down, and pushes no further jobs. A job refers to its engine, and the
+    /// engine's executor refers to the jobs. Without this call, the cycle would keep both for ever.
     pub(crate) fn close(&self) {
         self.begun().is_closed = true;
         while self.take_job().is_some() {}
@@ -94,7 +94,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// The next job. Jobs that were run in part come first.
+    /// Takes the next job. Jobs of which a part has run come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())
@@ -109,7 +109,7 @@ impl Events {
         }
     }
 
-    /// Whether no job waits.
+    /// Returns whether no job waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.begun().jobs.is_empty()
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// The rest of an array of events.
+/// The part of an array of events that is still free.
 #[derive(Clone, Copy)]
 struct Room {
     next: *mut tb_event,
@@ -137,16 +137,16 @@ impl Room {
 }
 
 thread_local! {
-    /// The room of the poll that this thread is in (V2). It needs no drop, so a thread that is ending has it, too.
+    /// The free room of the poll that this thread runs (V2). It needs no drop, so it exists even while the thread ends.
     static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
-    /// The keys of the events that this thread polled last.
+    /// The keys of the events that this thread has polled last.
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An array that is open for the events of jobs, on this thread, until this value is dropped.
+/// Keeps an array open for events of jobs on this thread. Dropping this value closes the array.
 struct Opened<'a> {
     length: usize,
-    /// The room of the thread before.
+    /// The thread's room before this array was opened.
     before: Room,
     array: PhantomData<&'a mut [MaybeUninit<tb_event>]>,
 }
@@ -173,7 +173,8 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Puts an event into the array of the poll that this thread is in. Only for handlers of jobs that the poll runs.
+/// Puts an event into the array of the poll that this thread runs. Only handlers of jobs that the poll runs may call
+/// it.
 pub(crate) fn put(event: tb_event) {
     let Room { next, left } = ROOM.get();
     debug_assert!(left > 0, "a handler of a polled engine was called outside of a poll");
@@ -188,15 +189,15 @@ pub(crate) fn put(event: tb_event) {
     ROOM.set(Room { next, left: left - 1 });
 }
 
-/// As `put`, for an event with a key, which lives until this thread polls again. On a thread that is ending, and has no
-/// thread-local storage by now, the event has no key.
+/// Works as `put`, for an event with a key. The key lives until this thread polls again. A thread that is ending has no
+/// thread-local storage, so its event gets no key.
 pub(crate) fn put_keyed(event: tb_event, key: Arc<CStr>) {
     let keyed = event.with_key(&key);
     let is_kept = POLLED_KEYS.try_with(|keys| keys.borrow_mut().push(key)).is_ok();
     put(if is_kept { keyed } else { event });
 }
 
-/// Forgets the keys of the events that this thread polled before.
+/// Drops the keys of the events that this thread has polled before.
 pub(crate) fn forget_keys() {
     let _ = POLLED_KEYS.try_with(|keys| keys.borrow_mut().clear());
 }

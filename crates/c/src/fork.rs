@@ -1,23 +1,23 @@
-//! Forks: how handles are refused in a child process.
+//! Counts forks, so that a child process refuses the handles of its parent.
 //!
-//! The child has the memory of its parent and none of its threads: no timer would ever fire, and a lock that another
-//! thread held stays locked. So the origin of each handle has the number of forks before its engine was started. The
-//! handle is refused once there were more.
+//! A child process has the memory of its parent, but none of its threads. No timer would ever fire there, and a lock
+//! that another thread held at the fork stays locked. So each handle stores the number of forks before the start of its
+//! engine. The handle is refused once that number has grown.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of forks between the first process that started an engine and this process.
+/// The number of forks between this process and the first process that started an engine.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// See [`FORKS`].
+/// Returns the number of [`FORKS`].
 #[inline]
 pub(crate) fn count() -> u32 {
     // Ordering: Relaxed. The count changes only while its process has one thread.
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Counts forks from now on.
+/// Counts forks from now on. Later calls do nothing.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(watch_forks);
@@ -29,7 +29,7 @@ fn watch_forks() {
     use std::ffi::c_int;
 
     type Handler = Option<extern "C" fn()>;
-    // The declaration of POSIX.
+    // As POSIX declares it.
     unsafe extern "C" {
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     }
@@ -37,8 +37,8 @@ fn watch_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
         unlock();
     }
-    // SAFETY: the three are functions of this library, which is not unloaded. If there is no memory, the call fails,
-    // and forks stay unnoticed.
+    // SAFETY: these are functions of this library, which is never unloaded. If no memory is left, the call fails, and
+    // forks stay unnoticed.
     let _ = unsafe { pthread_atfork(Some(lock), Some(unlock), Some(child)) };
 }
 

@@ -1,14 +1,14 @@
-//! The boxes that C holds.
+//! Gives values to C as handles, and looks them up in each call.
 //!
-//! In debug builds a handle that was freed keeps its memory, empty, so that its address is never given out again: the
-//! [register](crate::register) recognises a later use of the handle.
+//! In debug builds, a freed handle keeps its emptied memory, so that its address is never used again. So the
+//! [register](crate::register) can recognise a later use of the handle.
 
 use crate::origin::Origin;
 use crate::register;
 use crate::status::{Failure, tb_status};
 use std::mem::MaybeUninit;
 
-/// A type whose handles C holds.
+/// A type that C uses through handles.
 pub(crate) trait Handle: Sync + Send {
     /// The name of the type in C.
     const NAME: &'static str;
@@ -16,15 +16,14 @@ pub(crate) trait Handle: Sync + Send {
     fn origin(&self) -> Origin;
 }
 
-/// Gives `value` to C. Returns its handle.
+/// Moves `value` to the heap for C, and returns its handle.
 pub(crate) fn give<T: Handle>(value: T) -> *mut T {
     let handle = Box::into_raw(Box::new(value));
     register::insert(handle.addr(), T::NAME);
     handle
 }
 
-/// The value of a handle. Fails in a child process: the child has the memory of the handle's engine, and not its
-/// threads.
+/// Returns the value of a handle. Fails in the child of a fork, which has the engine's memory but not its threads.
 ///
 /// # Safety
 ///
@@ -47,7 +46,8 @@ fn forked() -> Failure {
     Failure::new(tb_status::TB_FORKED, message)
 }
 
-/// Takes a handle back from C, and returns its value. Returns `None` in a child process, where the value is left alone.
+/// Takes a handle back from C, and returns its value. In the child of a fork it returns `None`, and leaves the value
+/// alone.
 ///
 /// # Safety
 ///
@@ -65,7 +65,7 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     {
         // SAFETY: `give` made the handle, the handle was live until now, and its box is not read again.
         let value = unsafe { handle.read() };
-        // Without pointers in it, the memory leads a leak checker nowhere.
+        // Without pointers in it, the memory hides no leak from a leak checker.
         // SAFETY: the memory has room for the value, which was moved out.
         unsafe { handle.write_bytes(0, 1) };
         Ok(Some(value))
@@ -77,7 +77,7 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     }
 }
 
-/// The place for a required result. Fails if the pointer is null.
+/// Returns the place for a required result. Fails if the pointer is null.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T, name: &str) -> Result<&'a mut M
     place.ok_or_else(|| Failure::null(name))
 }
 
-/// Writes an optional result: does nothing if the pointer is null.
+/// Writes an optional result. Does nothing if the pointer is null.
 ///
 /// # Safety
 ///

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Explores every world that `threads` threads reach, one step of one thread at a time. Calls `at_rest` with each world
-/// in which no thread can take another step. `step` returns whether the thread took a step. Returns the number of
-/// worlds.
+/// Explores every state ("world") that `threads` threads can reach. In each step, one thread calls `step`, which
+/// returns whether the thread could move. Calls `at_rest` with each world in which no thread can move. Returns the
+/// number of worlds.
 pub(crate) fn explore<W: Clone + Eq + Hash>(
     start: W,
     threads: usize,

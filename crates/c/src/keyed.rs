@@ -1,4 +1,4 @@
-//! One-shots by key.
+//! One-shots that are named by keys.
 
 use crate::annotate;
 use crate::engine::tb_engine;
@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::time::Duration;
 
-/// Reads a key from C.
+/// Reads a key from C. Fails if it is null or not UTF-8.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! The one-shots of an engine that have keys.
 //!
-//! The map decides: an entry names its timer, and a timer that is due takes the entry out only if the entry names that
-//! timer. The engine's own `Keyed` works so, too. This map is for C: it knows the callbacks that run, and it can be
-//! closed.
+//! The map decides. Each entry stores the id of its timer. A due timer takes the entry out only if the entry stores the
+//! timer's own id. The `Keyed` of `tourbillon_tasks` works in the same way. This map is for C: it also knows the
+//! running callbacks, and it can be closed.
 //!
 //! # Invariants
 //! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
@@ -12,7 +12,7 @@
 //! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
 //!     within one critical section: it returns the targets that were placed before, and later schedules are refused.
 //!
-//! No call waits under the lock, neither for room in a lane nor for a callback: a callback on a shard's thread may want
+//! No call waits under the lock, neither for room in a lane nor for a callback: a callback on a shard's thread may need
 //! the lock.
 //!
 //! # Progress and cost
@@ -52,7 +52,7 @@ struct Table {
     entries: HashMap<Arc<CStr>, Entries>,
 }
 
-/// The pending one-shot of a key, and its callbacks that run.
+/// The pending one-shot of a key, and the key's running callbacks.
 #[derive(Debug, Default)]
 struct Entries {
     pending: Option<Pending>,
@@ -67,15 +67,15 @@ struct Pending {
     target: Target,
 }
 
-/// The findings of a cancel by key.
+/// The result of a cancel by key.
 pub(crate) struct Found {
-    /// The target that was pending. It is the caller's again.
+    /// The target that was pending. The caller owns it again.
     pub(crate) cancelled: Option<Target>,
-    /// Whether a callback of the key runs.
+    /// Whether a callback of the key is running.
     pub(crate) is_running: bool,
 }
 
-/// A keyed one-shot that the shutdown returns: the event that the one-shot would have had, and its key.
+/// A keyed one-shot that a shutdown returns: the event that it would have had, and its key.
 pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 
 impl Keys {
@@ -89,7 +89,7 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`. Returns the target that it replaces.
+    /// Schedules `target` under `key`, and returns the target that it replaces.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -117,7 +117,7 @@ impl Keys {
         }
     }
 
-    /// Takes back the target that is pending under `key`. With `and_wait` it waits for the key's callbacks that run.
+    /// Takes the pending target of `key` back. With `and_wait`, waits for running callbacks of the key.
     pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
         let (pending, running) = self.stripe(key).take(key);
         let is_running = if and_wait {
@@ -135,19 +135,20 @@ impl Keys {
         Found { cancelled, is_running }
     }
 
-    /// Refuses every later call, and returns the one-shots that were pending. The engine has ended.
+    /// Closes all stripes, so that later calls are refused. Returns the one-shots that were pending. The engine must
+    /// have ended.
     pub(crate) fn close(&self) -> Vec<Unkeyed> {
         self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
     }
 }
 
-/// Cancels a timer that no entry names any more. If the timer is due already, it finds that no entry names it.
+/// Cancels a timer whose id no entry stores any more. If the timer is due already, it finds no entry.
 fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Repeats `attempt` while the lane to the shard is full, and waits for room in between. Fails as `attempt` does if
-/// this thread may not wait.
+/// Calls `attempt` until the lane to the shard has room, and waits in between. Fails as `attempt` does if this thread
+/// may not wait.
 fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {
@@ -179,8 +180,7 @@ impl Stripe {
         Ok(entries.pending.replace(Pending { timer, deadline, target }))
     }
 
-    /// Moves the pending one-shot of a key to a new timer. Returns the timer that the one-shot had before; `None` if
-    /// nothing is pending.
+    /// Gives the pending one-shot of a key a new timer. Returns the old timer; `None` if nothing is pending.
     fn move_to(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -209,7 +209,7 @@ impl Stripe {
     ) -> Result<TimerId, Refusal> {
         let (stripe, key) = (Arc::clone(self), Arc::clone(key));
         let fire = move |moment: Option<&Moment<'_>>| {
-            // The closure of a timer that the shutdown returns does nothing: the entry has the target.
+            // A timer that the shutdown returns must do nothing here, since the entry has the target.
             if let Some(moment) = moment {
                 stripe.fire(key, moment);
             }
@@ -232,7 +232,7 @@ impl Stripe {
         }
     }
 
-    /// Takes the target of an entry whose timer is due, unless the entry names another timer by now.
+    /// Takes the target of an entry whose timer is due. Returns `None` if the entry has another timer by now.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;
@@ -252,7 +252,7 @@ impl Stripe {
         table.forget_if_empty(key);
     }
 
-    /// Takes the pending one-shot of a key. Returns it with the timers whose callbacks run.
+    /// Takes the pending one-shot of a key out. Also returns the timers whose callbacks run.
     fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
         let mut table = self.lock();
         let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };

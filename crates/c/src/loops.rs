@@ -1,9 +1,9 @@
-//! The loops of a program that turn an engine's shards.
+//! Loops of a program that run an engine's shards.
 //!
-//! C has no types that keep two threads from turning one loop. So a loop belongs to the thread that created it, and
-//! each call compares the number of the calling thread with the owner's, which is a load from the thread's local
-//! storage. A lock would be dearer, and would hide a mistake of the program: the timers of the second thread would go
-//! to the loop of the first thread.
+//! C has no types that keep two threads from running the same loop. So a loop belongs to the thread that created it.
+//! Each call compares the number of the calling thread with the owner's, which costs a load from thread-local storage.
+//! A lock would cost more. It would also hide a mistake of the program: the timers of the second thread would go to the
+//! loop of the first thread.
 //!
 //! # Invariants
 //! O1. Only the thread whose number is `owner` touches `shard`; the call that frees the loop does so when no other call
@@ -50,7 +50,7 @@ impl Handle for tb_loop {
     }
 }
 
-/// The number of the calling thread.
+/// Returns the number of the calling thread.
 fn here() -> NonZeroU64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -58,7 +58,7 @@ fn here() -> NonZeroU64 {
     }
     #[cold]
     fn number() -> NonZeroU64 {
-        // Ordering: Relaxed. The numbers need only differ.
+        // Ordering: Relaxed. The numbers only have to differ.
         let number = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
         HERE.set(Some(number));
         number
@@ -79,7 +79,7 @@ impl tb_loop {
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
-    /// Calls `f` with the shard. Fails on another thread than the loop's, and inside of its turns.
+    /// Calls `f` with the loop's shard. Fails on any thread but the loop's own, and inside of the loop's turns.
     #[inline]
     fn lend<R>(&self, f: impl FnOnce(&mut LoopShard) -> R) -> Result<R, Failure> {
         if self.owner != here() {
@@ -99,7 +99,7 @@ impl fmt::Debug for tb_loop {
     }
 }
 
-/// The number of a loop. Fails if there is no loop of that number.
+/// Checks the number of a loop. Fails if the engine has no such loop.
 fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
     let (index, count) = (index as usize, shards.count());
     if index >= count {
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn tb_loop_fd(looped: *const tb_loop, fd: *mut c_int) -> t
     })
 }
 
-/// A wake function with its `user`.
+/// A wake function, and the `user` pointer that it gets.
 struct Waker {
     wake: unsafe extern "C" fn(user: *mut c_void),
     user: *mut c_void,

@@ -1,8 +1,9 @@
-//! The descriptor that is readable while events wait.
+//! Keeps a descriptor readable while events wait.
 //!
-//! An `eventfd`. A write for each entry of the queue, a job of `events`, would cost a system call each. So only the
-//! first push into a queue that a poll had found empty signals the descriptor, and a poll that empties the queue clears
-//! the descriptor. A poll that runs a job in part puts the job back, which is a push, too.
+//! The descriptor is an `eventfd`. Entries of the queue are jobs of `events`. A write for each entry would cost a
+//! system call each. So only the first push after a poll has found the queue empty signals the descriptor. A poll that
+//! empties the queue clears the descriptor. A poll that runs a job only in part puts the job back, which is a push,
+//! too.
 //!
 //! # Steps
 //! ```text
@@ -45,7 +46,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signals a descriptor while the queue is not empty.
+/// Keeps a descriptor readable while a queue is not empty.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
@@ -58,7 +59,7 @@ impl Notifier {
         Ok(Self { event_fd: EventFd::new()?, is_signalled: AtomicBool::new(false) })
     }
 
-    /// Makes the descriptor readable. The caller has pushed an entry before.
+    /// Makes the descriptor readable. The caller must have pushed an entry before.
     pub(crate) fn signal(&self) {
         // Ordering: AcqRel [N1]. Each swap is in the release sequence of the swaps before it.
         if !self.is_signalled.swap(true, Ordering::AcqRel) {
@@ -66,7 +67,7 @@ impl Notifier {
         }
     }
 
-    /// Makes the descriptor unreadable, unless an entry is pushed during the call. The caller has found the queue
+    /// Makes the descriptor unreadable, unless an entry is pushed during the call. The caller must have found the queue
     /// empty.
     pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
         let _is_read = self.event_fd.read();
@@ -77,11 +78,11 @@ impl Notifier {
         }
     }
 
-    /// Clears the descriptor if it was signalled: for a reader that looks at its work afterwards, which takes the place
-    /// of c3. Costs a load if it was not.
+    /// Clears the descriptor if it was signalled. For a reader that looks at its work afterwards: that look takes the
+    /// place of c3. If it was not signalled, the call costs only a load.
     ///
-    /// A read that finds nothing comes before the write of a signal. The flag stays set then, so that the turn after
-    /// the poll that sees the write reads again.
+    /// If the read finds nothing, the write of a signal is still to come. Then the flag stays set, so that the turn
+    /// after that write reads again.
     pub(crate) fn acknowledge(&self) {
         // Ordering: Relaxed. A signal that this load misses is followed by its write, which the next poll sees.
         if self.is_signalled.load(Ordering::Relaxed) && self.event_fd.read() {
@@ -90,7 +91,7 @@ impl Notifier {
         }
     }
 
-    /// The descriptor; `None` on systems without `eventfd`.
+    /// Returns the descriptor; `None` on systems without `eventfd`.
     pub(crate) fn descriptor(&self) -> Option<i32> {
         self.event_fd.descriptor()
     }
@@ -111,11 +112,11 @@ mod event_fd {
         }
 
         pub(super) fn write(&self) {
-            // The write would fail at 2^64 - 1 unread writes.
+            // The write could only fail after 2^64 - 1 unread writes.
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
 
-        /// Returns false if nothing was written: then the descriptor is not readable.
+        /// Returns false if nothing was written, so that the descriptor was not readable.
         pub(super) fn read(&self) -> bool {
             rustix::io::read(&self.0, &mut [0; 8]).is_ok()
         }

@@ -1,4 +1,4 @@
-//! The options of an engine, as C gives them.
+//! The options of an engine, as C passes them.
 
 use crate::status::{Failure, tb_status};
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn invalid<T>(message: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, F
 }
 
 impl tb_options {
-    /// Reads options from C. Null means all defaults.
+    /// Reads options from C. If the pointer is null, every option has its default.
     ///
     /// # Safety
     ///
@@ -126,7 +126,7 @@ impl tb_options {
         }
     }
 
-    /// The number of loops; 0 for an engine without.
+    /// Returns the number of loops; 0 for an engine without loops.
     pub(crate) fn loops(&self) -> Result<usize, Failure> {
         if self.reserved != 0 {
             return invalid("options.reserved is not 0");
@@ -140,7 +140,7 @@ impl tb_options {
         Ok(self.loops as usize)
     }
 
-    /// The builder of an engine, or of the shards of loops.
+    /// Makes a builder with these options, for an engine or for the shards of loops.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let mut builder = self.of_an_engine(Builder::new());
         if self.tick_ns != 0 {
@@ -169,7 +169,7 @@ impl tb_options {
         })
     }
 
-    /// A builder with the options that belong to an engine, and not to its shards.
+    /// Adds the options that belong to an engine, and not to its shards.
     pub(crate) fn of_an_engine(&self, mut builder: Builder) -> Builder {
         if self.lane_capacity != 0 {
             builder = builder.lane_capacity(self.lane_capacity);

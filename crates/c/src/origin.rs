@@ -1,10 +1,10 @@
-//! The facts about an engine that each of its handles has.
+//! Facts about an engine that each of its handles stores.
 
 use crate::delivery::Means;
 use crate::fork;
 
-/// The engine that a handle comes from. Each handle has a copy: a shared value would have a reference count that all
-/// threads change.
+/// Says from which kind of engine, and from which process, a handle comes. Each handle has a copy. A shared value would
+/// need a reference count that all threads change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     /// The number of forks before the engine was started.
@@ -19,7 +19,8 @@ impl Origin {
         Self { forks: fork::count(), means, has_loops }
     }
 
-    /// Whether this process was forked after the engine was started: it has the engine's memory, and not its threads.
+    /// Returns whether this process is the child of a fork after the engine's start: it has the engine's memory, but
+    /// not its threads.
     #[inline(always)]
     pub(crate) fn is_of_parent(self) -> bool {
         self.forks != fork::count()

@@ -23,7 +23,8 @@ impl From<Cancel<()>> for tb_outcome {
         match outcome {
             Cancel::Cancelled(()) => Self::TB_CANCELLED,
             Cancel::Gone => Self::TB_GONE,
-            // `Running`, and every outcome that a later engine may add: a caller that frees nothing is safe with each.
+            // `Running`, or an outcome that a later engine adds. With `TB_RUNNING` the caller frees nothing, which is
+            // always safe.
             _ => Self::TB_RUNNING,
         }
     }
@@ -34,7 +35,8 @@ impl From<Disarm> for tb_outcome {
         match outcome {
             Disarm::Disarmed => Self::TB_CANCELLED,
             Disarm::Idle => Self::TB_GONE,
-            // `Running`, and every outcome that a later engine may add: a caller that frees nothing is safe with each.
+            // `Running`, or an outcome that a later engine adds. With `TB_RUNNING` the caller frees nothing, which is
+            // always safe.
             _ => Self::TB_RUNNING,
         }
     }
@@ -45,7 +47,8 @@ impl From<Stopped> for tb_outcome {
         match stopped {
             Stopped::Stopped => Self::TB_CANCELLED,
             Stopped::Gone => Self::TB_GONE,
-            // `Running`, and every outcome that a later version may add: a caller that frees nothing is safe with each.
+            // `Running`, or an outcome that a later version adds. With `TB_RUNNING` the caller frees nothing, which is
+            // always safe.
             _ => Self::TB_RUNNING,
         }
     }

@@ -1,4 +1,4 @@
-//! Polling an engine.
+//! Polls an engine for events.
 
 use crate::engine::tb_engine;
 use crate::event::tb_event;

@@ -1,8 +1,8 @@
-//! The register of handles.
+//! The register of handles, which recognises freed handles in debug builds.
 //!
-//! In debug builds it has all handles, live and freed: for as long as the process lives, the use of a freed handle is
-//! recognised. The price is a lock for each call, and the memory. Release builds have neither register nor check:
-//! there, as everywhere in C, the use of a freed handle is undefined.
+//! In debug builds it knows all handles, live and freed, for the life of the process. So the use of a freed handle is
+//! recognised. The price is a lock for each call, and the memory. Release builds have no register and no check. There,
+//! as everywhere in C, the use of a freed handle is undefined.
 
 pub(crate) use imp::{check, insert, lock, remove, unlock};
 
@@ -18,7 +18,7 @@ mod imp {
         lives: bool,
     }
 
-    /// All handles, live and freed, by their addresses. Leak checkers find the freed handles through this map.
+    /// All handles, live and freed, by their addresses. The map also lets leak checkers find the freed handles.
     static HANDLES: Mutex<BTreeMap<usize, Entry>> = Mutex::new(BTreeMap::new());
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {
@@ -26,18 +26,18 @@ mod imp {
     }
 
     thread_local! {
-        /// The lock of the register, held by a thread that forks.
+        /// The guard of the register's lock, while this thread forks.
         static GUARD: Cell<Option<MutexGuard<'static, BTreeMap<usize, Entry>>>> = const { Cell::new(None) };
     }
 
-    /// Locks the register, so that no other thread holds the lock at the moment of a fork.
+    /// Locks the register before a fork, so that no other thread holds the lock at that moment.
     pub(crate) extern "C" fn lock() {
         let _ = GUARD.try_with(|guard| guard.set(Some(handles())));
     }
 
-    /// Unlocks the register after a fork, in either process.
+    /// Unlocks the register after a fork, in both processes.
     pub(crate) extern "C" fn unlock() {
-        // The access fails if the thread is ending; then `lock` failed too.
+        // The access fails if the thread is ending. Then `lock` has failed, too.
         drop(GUARD.try_with(Cell::take));
     }
 

@@ -1,4 +1,4 @@
-//! One-shots.
+//! One-shots that are named by ids.
 
 use crate::annotate;
 use crate::delivery::{id_of, one_shot, timer_of};
@@ -11,16 +11,16 @@ use std::ffi::c_void;
 use std::time::Duration;
 use tourbillon::{Cancel, TimerId, Timestamp};
 
-/// The shard of a one-shot.
+/// Chooses the shard of a one-shot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// The shard of the calling thread.
+    /// The shard that the calling thread uses.
     Here,
-    /// The shard of a loop.
+    /// The shard of the loop with this index.
     Loop(usize),
 }
 
-/// Schedules a one-shot. Returns its id. Only an engine with loops has other places than `Here`.
+/// Schedules a one-shot, and returns its id. Only an engine with loops accepts another place than `Here`.
 #[inline(always)]
 pub(crate) fn place(
     engine: &tb_engine,
@@ -41,7 +41,7 @@ pub(crate) fn place(
     Ok(id_of(timer?))
 }
 
-/// The timer of a one-shot for a call that moves it.
+/// Returns the timer of a one-shot that the caller is about to move. Fails for the id 0.
 pub(crate) fn timer_to_move(id: u64) -> Result<TimerId, Failure> {
     let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
     annotate::moved();

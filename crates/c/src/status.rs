@@ -1,4 +1,4 @@
-//! The result of a call: its status, the message of a failure, and the guard that keeps panics from leaving the
+//! The result of a call: its status, and the message of a failure. Also the guard that keeps panics inside of the
 //! library.
 
 use std::any::Any;
@@ -51,7 +51,7 @@ pub enum tb_status {
     TB_WRONG_THREAD = -14,
 }
 
-/// A call that failed.
+/// The status and the message of a failed call.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: tb_status,
@@ -125,12 +125,12 @@ impl From<BuildError> for Failure {
 }
 
 thread_local! {
-    /// The message of the last call of this thread that failed.
+    /// The message of this thread's last failed call.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C. A failure leaves its message, and a panic ends here. All that a failure needs is elsewhere: a
-/// call that succeeds has a small frame.
+/// Runs a call from C. Stores the message of a failure, and catches a panic. The code for failures is in other
+/// functions, so that a call that succeeds has a small stack frame.
 #[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -146,14 +146,14 @@ fn fail_by(panic: Box<dyn Any + Send>) -> tb_status {
     fail(Failure::new(tb_status::TB_PANIC, format!("a panic: {}", what_it_says(&*panic))))
 }
 
-/// Leaves the message of a failure.
+/// Stores the message of a failure, and returns its status.
 #[cold]
 #[inline(never)]
 fn fail(failure: Failure) -> tb_status {
     let mut bytes = failure.message.into_owned().into_bytes();
     bytes.retain(|&byte| byte != 0);
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that is ending has no thread-local storage any more, and keeps no message.
+    // A thread that is ending has no thread-local storage, and so no message.
     drop(MESSAGE.try_with(|last| last.replace(message)));
     failure.status
 }

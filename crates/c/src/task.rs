@@ -53,17 +53,17 @@ impl tb_task {
     }
 }
 
-/// The instants of a task. Each instant is counted by exactly one event.
+/// Counts the instants of a task, so that exactly one event counts each instant.
 struct Instants {
-    /// Nanoseconds.
+    /// The period, in nanoseconds.
     period: u64,
-    /// The instant after those that were counted, in nanoseconds; `None` before the first run.
+    /// The first instant that was not counted yet, in nanoseconds; `None` before the first run.
     next: Option<u64>,
 }
 
 impl Instants {
-    /// The event for the instants up to a run. An instant that came while the run before it lasted has no run: it is
-    /// counted here, like those that the run missed.
+    /// Makes the event for all instants up to a run. An instant that came while the previous run lasted has no run of
+    /// its own. This event counts it, and also the instants that the run missed.
     fn event(&mut self, target: Target, run: &Run) -> tb_event {
         let scheduled = run.scheduled.as_nanos();
         let first = self.next.unwrap_or(scheduled).min(scheduled);

@@ -1,4 +1,4 @@
-//! Timers that a handle owns.
+//! Timers that are used through handles.
 
 use crate::annotate;
 use crate::engine::{no_loops, tb_engine};
@@ -22,7 +22,7 @@ pub struct tb_timer {
 
 enum Kind {
     Direct(Timer<Target>),
-    /// Of an engine that calls back on its own threads.
+    /// A timer of an engine whose own threads call the callbacks.
     Closure(TaskTimer, Target),
 }
 
@@ -70,7 +70,7 @@ impl tb_timer {
         }
     }
 
-    /// Arms the timer on the shard of loop `index`.
+    /// Arms the timer, on the shard of the loop `index`.
     pub(crate) fn arm_on(&self, index: u32, deadline: Timestamp) -> Result<(), Failure> {
         let (Kind::Direct(timer), true) = (&self.kind, self.origin.has_loops) else {
             return Err(no_loops());

@@ -1,59 +1,60 @@
-//! A circuit breaker: whether a receiver that fails is left alone for a while.
+//! A circuit breaker: decides whether a failing receiver gets no callbacks for a while.
 //!
 //! ```text
-//!            so many failures in a row, or 10 of the last 20
+//!            `failures` in a row, or 10 of the last 20 calls
 //!   closed ─────────────────────────────────────────────────► open(until) ◄──┐
 //!     ▲                                                         │ until      │ failure: twice the pause
 //!     └──────────────────── success ◄── half open: one callback ◄┘ ──────────┘
 //! ```
-//! A callback that was under way when the breaker opened changes nothing at its end: it says how the receiver was
-//! before.
+//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows how the
+//! receiver was before.
 
 use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of recent outcomes that count: if half of them are failures, the breaker opens.
+/// The number of recent outcomes that count. If half of them are failures, the breaker opens.
 const WINDOW: u32 = 20;
-/// The pause of a callback that comes while a probe finds out whether the receiver works.
+/// How long a callback waits while another callback probes whether the receiver works.
 const PROBED: Duration = Duration::from_millis(250);
 
-/// The evidence that a callback gives about its receiver.
+/// The evidence that a finished callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// It works.
+    /// The receiver works.
     Works,
-    /// It fails.
+    /// The receiver fails.
     Fails(Cause),
-    /// Neither.
+    /// The callback shows nothing about the receiver.
     Nothing,
 }
 
-/// How a receiver fails.
+/// The way in which a receiver fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It cannot be reached, or does not answer in time.
+    /// The receiver cannot be reached, or does not answer in time.
     Silence,
-    /// Its answer says so.
+    /// The receiver answers that it does not work.
     Answer,
 }
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The failures for which half of the last outcomes are too many. Others count in a row only.
+    /// The kind of failure of which half of the recent outcomes are too many. Failures of the other kind count only in
+    /// a row.
     frequent: Cause,
     in_a_row: u32,
-    /// The last outcomes, the latest in the lowest bit; a failure is a one.
+    /// The recent outcomes as bits, the latest in the lowest bit. A failure is 1.
     window: u32,
     known: u32,
     open: Option<Open>,
-    /// How often it has opened.
+    /// The number of times that the breaker has opened or was closed by hand.
     openings: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// The moment of the failure that opened the breaker first, and its cause.
+    /// When the breaker opened for the first time since it was closed. `cause` is the failure that opened it.
     pub(crate) since: Instant,
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
@@ -62,12 +63,12 @@ pub(crate) struct Open {
 }
 
 impl Breaker {
-    /// A closed breaker. Half of the last outcomes are too many if they are failures of this cause.
+    /// Makes a closed breaker. Failures of the kind `frequent` also open it if they are half of the recent outcomes.
     pub(crate) fn new(frequent: Cause) -> Self {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// The time for which no callback may be sent. None if a callback may be sent now.
+    /// Returns how long no callback may be sent; `None` if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -76,7 +77,8 @@ impl Breaker {
         open.until.checked_duration_since(now).filter(|rest| !rest.is_zero())
     }
 
-    /// Begins a callback, which is the probe if the breaker is not closed. Returns the number of openings, for its end.
+    /// Begins a callback. If the breaker is not closed, this callback is the probe. Returns a number that
+    /// [`end`](Self::end) needs.
     pub(crate) fn begin(&mut self) -> u64 {
         if let Some(open) = &mut self.open {
             open.is_probed = true;
@@ -84,7 +86,8 @@ impl Breaker {
         self.openings
     }
 
-    /// Ends a callback that began when the breaker had opened `openings` times.
+    /// Ends a callback. `openings` is the number that [`begin`](Self::begin) returned. If the breaker has opened since
+    /// then, nothing changes.
     pub(crate) fn end(&mut self, openings: u64, sign: Sign, limits: &HostLimits, now: Instant) {
         if self.openings != openings {
             return;
@@ -112,7 +115,7 @@ impl Breaker {
         }
     }
 
-    /// The breaker's opening after a failure, if that opens it.
+    /// Returns the state of the breaker after a failure that opens it. Returns `None` if the failure leaves it closed.
     fn opened(&mut self, cause: Cause, limits: &HostLimits, now: Instant) -> Option<Open> {
         let fails = self.in_a_row >= limits.failures
             || self.known >= WINDOW && self.window.count_ones() >= WINDOW / 2;
@@ -130,27 +133,27 @@ impl Breaker {
         self.known = (self.known + 1).min(WINDOW);
     }
 
-    /// The opening, if the breaker is not closed.
+    /// Returns the details of the opening, if the breaker is not closed.
     pub(crate) fn open(&self) -> Option<Open> {
         self.open
     }
 
-    /// The failures since the last success.
+    /// Returns the number of failures since the last success.
     pub(crate) fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Whether the breaker is open, and lets no callback through.
+    /// Returns whether the breaker is open, so that no callback may be sent.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }
 
-    /// Whether no failure is remembered.
+    /// Returns whether the breaker remembers no failure.
     pub(crate) fn is_spotless(&self) -> bool {
         self.open.is_none() && self.window == 0 && self.in_a_row == 0
     }
 
-    /// Closes it, and forgets all failures. Callbacks under way change nothing at their ends.
+    /// Closes the breaker, and forgets all failures. The ends of callbacks under way change nothing.
     pub(crate) fn close(&mut self) {
         *self = Self { openings: self.openings + 1, ..Self::new(self.frequent) };
     }

@@ -1,4 +1,4 @@
-//! A callback: its URL, method, headers and body, and the reasons for which it is refused.
+//! A callback to send: its URL, method, headers and body. Also the reasons for which a callback is refused.
 
 use crate::guard::Blocked;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::{Host, Url};
 
-/// A callback that may be sent, as far as its text shows. Its address is checked when it is dialled.
+/// A callback whose text is permitted. Its address is checked later, when it is dialled.
 #[derive(Clone, Debug)]
 pub struct Callback {
     pub(crate) url: Url,
@@ -16,17 +16,17 @@ pub struct Callback {
     pub(crate) body: Bytes,
 }
 
-/// The rules for the texts of callbacks.
+/// Rules for the text of callbacks.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rules {
-    /// Whether `http` is permitted. Only `https` by default.
+    /// Whether `http` is permitted; by default only `https` is.
     pub allow_http: bool,
-    /// The greatest length of the URL, in bytes. 2,048 by default.
+    /// The greatest length of the URL, in bytes; 2,048 by default.
     pub url: usize,
-    /// The greatest length of all headers, in bytes. 8 KiB by default.
+    /// The greatest length of all headers, in bytes; 8 KiB by default.
     pub headers: usize,
-    /// The greatest length of the body, in bytes. 64 KiB by default.
+    /// The greatest length of the body, in bytes; 64 KiB by default.
     pub body: usize,
 }
 
@@ -48,7 +48,7 @@ pub enum Refusal {
     Method(Box<str>),
     /// The header is not permitted, or its name or value is not valid.
     Header(Box<str>),
-    /// A part is longer than it may be.
+    /// The named part is too long.
     TooLong(&'static str),
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Headers that belong to the connection, or to this crate.
+/// Headers that a callback may not set, since they belong to the connection or to this crate.
 const RESERVED: [&str; 15] = [
     "connection",
     "content-length",
@@ -85,7 +85,7 @@ const RESERVED: [&str; 15] = [
     "traceparent",
 ];
 
-/// Ports of other protocols, at which a request might be taken for a command.
+/// Ports of other protocols, whose servers might take a request for a command.
 const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
 
 fn is_port_permitted(port: u16) -> bool {
@@ -93,7 +93,7 @@ fn is_port_permitted(port: u16) -> bool {
 }
 
 impl Callback {
-    /// Reads a callback.
+    /// Checks the parts of a callback against the rules, and makes the callback.
     ///
     /// # Errors
     ///
@@ -152,7 +152,8 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
-    /// The address and port that the URL names itself, in any notation. `None` if it names a host.
+    /// Returns the address and port if the URL itself names an address, in any notation. Returns `None` if it names a
+    /// host.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
         let address = match self.url.host()? {
@@ -163,15 +164,15 @@ impl Callback {
         Some(SocketAddr::new(address, self.url.port_or_known_default()?))
     }
 
-    /// The host and port, by which callbacks are limited together. A full stop at the end of a name makes no other
-    /// host.
+    /// Returns the host and port, for which callbacks share their limits. A full stop at the end of the host's name is
+    /// ignored.
     #[must_use]
     pub fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or("").trim_end_matches('.');
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
 
-    /// The path, without the query.
+    /// Returns the path, without the query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.url.path()

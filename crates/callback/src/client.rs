@@ -1,4 +1,4 @@
-//! The client that sends callbacks, and the meaning of receivers' answers.
+//! The client that sends callbacks and interprets the answers.
 
 use crate::callback::Callback;
 use crate::dial::{Dialler, blocked_in};
@@ -23,28 +23,28 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The settings of a [`Caller`].
+/// Settings of a [`Caller`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CallerSettings {
-    /// The addresses that may be called.
+    /// Decides which addresses may be called.
     pub guard: Guard,
-    /// The limits of the breakers of each host.
+    /// When the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The time for resolving a name, and for connecting to an address. 5 s by default.
+    /// How long resolving a name may take, and connecting to an address; 5 s by default.
     pub connect_timeout: Duration,
-    /// The number of bytes of an answer that are read and handed over; the connection is closed after them. 4 KiB by
-    /// default.
+    /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. A longer body is
+    /// cut off, and its connection closed.
     pub answer: usize,
-    /// The longest pause that a receiver may ask for by `Retry-After`. A day by default.
+    /// The longest pause that a receiver may ask for by `Retry-After`; a day by default.
     pub longest_retry_after: Duration,
-    /// The resolver of names. The default resolver blocks no thread, remembers addresses for a minute at most, and asks
+    /// Resolves names. The default resolver blocks no thread, remembers addresses for at most a minute, and asks
     /// `name_servers`.
     pub resolver: Option<Resolver>,
-    /// The name servers. Those of the system by default (`/etc/resolv.conf`), as they are at the first look-up; the
-    /// names in `/etc/hosts` come first.
+    /// The name servers to ask; by default the servers of the system (`/etc/resolv.conf`), read at the first look-up.
+    /// Names in `/etc/hosts` come first.
     pub name_servers: Vec<SocketAddr>,
-    /// Certificates that are trusted besides those of the web, in DER.
+    /// Certificates to trust in addition to the web's authorities, in DER.
     pub certificates: Vec<Vec<u8>>,
 }
 
@@ -72,68 +72,67 @@ impl fmt::Debug for CallerSettings {
     }
 }
 
-/// One attempt to send a callback.
+/// A single attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// The tenant whose callback it is. A tenant's callbacks change only its own view of a host. Empty if there is a
-    /// single tenant.
+    /// The tenant to which the callback belongs. A tenant's callbacks affect only that tenant's breakers. Empty if
+    /// there is only one tenant.
     pub tenant: &'a str,
-    /// The id, which is the same for all attempts. A receiver that remembers ids recognises an attempt that it has had
-    /// before. It must not have a full stop.
+    /// The id of the callback, the same for all attempts. By the id, a receiver recognises an attempt that it has had
+    /// before. It must not contain a full stop.
     pub id: &'a str,
-    /// The number of the attempt, from 1 on.
+    /// The number of the attempt, counted from 1.
     pub number: u32,
-    /// The moment for which the callback was made, after RFC 3339.
+    /// When the callback was due, as a text of RFC 3339.
     pub scheduled_for: &'a str,
-    /// The trace context.
+    /// The trace context, for the header `traceparent`.
     pub trace: Option<&'a str>,
-    /// The secrets by which the attempt is signed: each gives a signature.
+    /// The secrets that sign the attempt. Each adds a signature.
     pub secrets: &'a [Secret],
-    /// The time for the whole attempt.
+    /// How long the whole attempt may take.
     pub timeout: Duration,
 }
 
-/// The end of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The receiver has taken the callback.
     Delivered(Answer),
-    /// The receiver has not taken it, or it is not known whether it has. It may be sent again.
+    /// The receiver has refused the callback, or nobody knows whether it took it. The callback may be sent again.
     Failed {
-        /// The reason.
+        /// The reason of the failure.
         failure: Failure,
-        /// The pause that the receiver asks for.
+        /// The pause that the receiver asks for by `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The receiver does not want callbacks at this URL any more: it answered 410.
+    /// The receiver answered 410: it wants no more callbacks at this URL.
     Gone(Answer),
-    /// The destination is blocked. No later attempt is better.
+    /// The destination is blocked. Another attempt would not help.
     Blocked(Blocked),
-    /// The callback was not sent: the host has no place for it, or the host or the path fails. That does not count as
-    /// an attempt.
+    /// The callback was not sent, because the host or the path fails. This does not count as an attempt.
     Parked {
-        /// The host or the path that takes no callbacks.
+        /// The part that gets no callbacks now: the host or the path.
         at: Part,
-        /// The time after which to try again.
+        /// How long to wait before the next try.
         for_: Duration,
     },
 }
 
-/// The beginning of an answer.
+/// A receiver's answer, with the start of its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// The beginning of the body.
+    /// The start of the body.
     pub head: Bytes,
-    /// The time from the call to the answer.
+    /// The time between the call and the answer.
     pub took: Duration,
 }
 
 impl Answer {
-    /// Whether it says that the receiver does not work at present: 429 or 5xx.
+    /// Returns whether the answer says that the receiver does not work at present: 429 or 5xx.
     #[must_use]
     pub fn is_of_fault(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
@@ -144,11 +143,11 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The receiver's answer says so. A redirection is a failure: it is never followed.
+    /// The receiver's answer is a refusal. A redirection counts as a refusal, and is never followed.
     Status(Answer),
-    /// The time was over.
+    /// The receiver did not answer in time.
     Timeout,
-    /// The connection failed.
+    /// The connection failed, for this reason.
     Connection(Box<str>),
 }
 
@@ -165,26 +164,26 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times.
+/// How long an idle connection is kept. It is shorter than the 5 s after which common servers close theirs.
 const IDLE: Duration = Duration::from_secs(4);
-/// The time for which the body of an answer is read. The head has decided by then.
+/// How long the body of an answer is read. By then, the head has decided the outcome.
 const BODY: Duration = Duration::from_secs(1);
-/// The greatest number of headers of an answer.
+/// The greatest number of headers in an answer.
 const HEADERS: usize = 512;
-/// The greatest number of kept connections that end before one attempt has sent anything.
+/// How many kept connections may end before an attempt has sent anything, until the attempt fails.
 const CLOSED: usize = 32;
 
-/// Sends callbacks. It can be cloned; the clones share connections and the limits of hosts.
+/// Sends callbacks. Clones share the connections and the breakers.
 #[derive(Clone)]
 pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
-    /// Makes a connection for each request.
+    /// Another client, which makes a new connection for each request.
     on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
 }
 
-/// The reason why a caller was not made: a certificate cannot be read.
+/// The error for a certificate that cannot be read.
 #[derive(Clone, Debug)]
 pub struct CertificateError(Box<str>);
 
@@ -197,7 +196,7 @@ impl fmt::Display for CertificateError {
 impl core::error::Error for CertificateError {}
 
 impl Caller {
-    /// A caller with these settings.
+    /// Makes a caller with these settings.
     ///
     /// # Errors
     ///
@@ -241,9 +240,10 @@ impl Caller {
         Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once. If a kept connection is closed within a second and before a byte of an answer has come,
-    /// the callback is sent once more at once, on a new connection: servers close kept connections at any moment. The
-    /// head of the answer decides, and has the attempt's time; after it, the body is read for a second at most.
+    /// Sends a callback once. A kept connection may be closed by the server at any moment. If that happens within a
+    /// second, and before any byte of an answer has come, the callback is sent again at once, on a new connection. The
+    /// head of the answer must come within the attempt's time, and decides the outcome. Then the body is read for at
+    /// most a second.
     ///
     /// # Cancellation
     ///
@@ -290,13 +290,13 @@ impl Caller {
             Err(Some(error)) => error,
             Err(None) => return Err(failed(&"the connections end before the request is sent")),
         };
-        // The error's own text names a part of the client; its cause says what happened.
+        // The error's own text names only a part of the client. Its cause says what happened.
         let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
     }
 
-    /// Sends the request again as long as nothing of it was sent, and once more if a kept connection was closed while
-    /// it was on its way. Fails without an error if nothing was sent in the end.
+    /// Sends the request, and repeats that while nothing of it was sent. If a kept connection was closed while the
+    /// request was on its way, sends it once more. Fails without an error if nothing could be sent.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);
@@ -319,11 +319,11 @@ impl Caller {
         Err(None)
     }
 
-    /// The outcome that an answer means.
+    /// Reads the body of an answer, and returns the outcome.
     async fn outcome(&self, response: Response<Incoming>, begin: Instant) -> Outcome {
         let (parts, mut body) = response.into_parts();
         let mut head = Vec::new();
-        // The status has decided. An error within the body, or a body without an end, changes nothing.
+        // The status has decided. A broken or endless body changes nothing.
         let until = tokio::time::Instant::now() + BODY;
         while head.len() < self.settings.answer
             && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await
@@ -345,27 +345,27 @@ impl Caller {
         Outcome::Failed { failure: Failure::Status(answer), retry_after }
     }
 
-    /// Closes the breakers of a host and of its paths, for all tenants. Callbacks to it are tried again at once.
+    /// Closes the breakers of a host and of its paths, for all tenants. Callbacks to the host are tried again at once.
     pub fn close_breakers(&self, host: &str) {
         self.hosts.close_breakers(host);
     }
 
-    /// The hosts that have had callbacks, by tenant, and their paths whose breakers are not closed.
+    /// Reports on the hosts that have had callbacks, for each tenant, and on their paths whose breakers are not closed.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostReport> {
         self.hosts.report(Instant::now())
     }
 }
 
-/// The evidence that the outcome gives about the receiver. An answer that concerns a single callback shows that it
-/// works.
+/// Returns the evidence that the outcome gives about the receiver. If an answer refuses only this callback, the
+/// receiver works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,
         Outcome::Failed { failure: Failure::Status(_), .. } => Shown::Works,
         Outcome::Failed { .. } => Shown::Silent,
         Outcome::Delivered(_) | Outcome::Gone(_) => Shown::Works,
-        // Nothing was dialled.
+        // The receiver was not called.
         Outcome::Blocked(_) | Outcome::Parked { .. } => Shown::Nothing,
     }
 }
@@ -394,7 +394,7 @@ fn add_headers(
         .entry(USER_AGENT)
         .or_insert(HeaderValue::from_static(concat!("tourbillon/", env!("CARGO_PKG_VERSION"))));
     if callback.body.is_empty() {
-        // Without a length, front ends answer 411.
+        // Some front ends answer 411 if the length is missing.
         if [Method::POST, Method::PUT, Method::PATCH].contains(&callback.method) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
@@ -404,7 +404,7 @@ fn add_headers(
     Ok(())
 }
 
-/// The pause of a header `Retry-After`: seconds, or a date.
+/// Reads the pause from a header `Retry-After`, which is a number of seconds or a date.
 fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -413,7 +413,7 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// An error's text with those of its causes, which say more.
+/// Returns the texts of an error and of all its causes, which say more.
 fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! The connector: resolves a name, checks what it resolved to, and dials exactly that.
+//! The connector: resolves a name, checks the addresses, and dials exactly these addresses.
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
-/// Dials addresses that the guard permits.
+/// Dials only addresses that the guard permits.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     pub(crate) guard: Arc<Guard>,
@@ -63,14 +63,14 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// The guard's refusal in an error's chain of causes.
+/// Looks for the guard's refusal in an error and its causes.
 pub(crate) fn blocked_in(error: &(dyn core::error::Error + 'static)) -> Option<Blocked> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(blocked) = error.downcast_ref::<Blocked>() {
             return Some(*blocked);
         }
-        // An `io::Error` of a cause shows the cause's causes, not the cause.
+        // The `source` of an `io::Error` skips the error inside it, so that error is checked here.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         if let Some(blocked) = inner.and_then(|inner| inner.downcast_ref::<Blocked>()) {
             return Some(*blocked);

@@ -1,13 +1,13 @@
-//! Which addresses a callback may be sent to.
+//! Decides to which addresses callbacks may be sent.
 //!
-//! A service that calls addresses of its users' choice stands inside a network, where the users do not. The check is
-//! made on the address that is dialled, after the name was resolved, each time: a check of the URL's text alone is
-//! passed by names that resolve to inner addresses, by names that resolve to another address the second time, and by
-//! the many notations of one address. Literal addresses in URLs are read by the crate `url`, which knows all notations.
+//! The service calls addresses that its users choose, and it may stand inside a network that they cannot reach. So each
+//! address is checked when it is dialled, after the name was resolved. A check of the URL's text alone would miss names
+//! that resolve to inner addresses, names that resolve to another address the second time, and the many notations of an
+//! address. The crate `url` reads literal addresses in URLs, and knows all notations.
 //!
-//! The blocked ranges are those that the registries of IANA mark as not globally reachable, and the ranges by which an
-//! IPv4 address is reached through an IPv6 one: 6to4, Teredo, NAT64. Of IPv6 only `2000::/3` is in use, so all else is
-//! blocked. The addresses at which clouds keep the secrets of a machine are blocked in private ranges, too.
+//! Blocked are the ranges that IANA's registries mark as not globally reachable. Also blocked are the IPv6 ranges
+//! through which IPv4 addresses are reached: 6to4, Teredo, NAT64. In IPv6 only `2000::/3` is in use, so all else is
+//! blocked. Clouds keep the secrets of a machine at certain addresses, which are blocked in private ranges, too.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,14 +15,14 @@ use core::str::FromStr;
 use std::io;
 use std::net::UdpSocket;
 
-/// A range of addresses, as `10.0.0.0/8`.
+/// A range of addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     first: IpAddr,
     bits: u8,
 }
 
-/// A text that is not a [`Range`].
+/// The error for a text that is not a [`Range`]. It holds the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRange(Box<str>);
 
@@ -34,7 +34,7 @@ impl fmt::Display for NoRange {
 
 impl core::error::Error for NoRange {}
 
-/// An address as a number of 128 bits; IPv4 addresses in the upper 32.
+/// Returns an address as a number of 128 bits. An IPv4 address is in the upper 32 bits.
 fn number_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
@@ -52,12 +52,12 @@ impl Range {
         Self { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), bits }
     }
 
-    /// Whether the range has one address only.
+    /// Returns whether the range has only a single address.
     fn is_one(&self) -> bool {
         self.bits == if self.first.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether the address is in the range. A range of IPv4 addresses has no IPv6 address.
+    /// Returns whether the address is in the range. A range of IPv4 addresses contains no IPv6 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         if self.first.is_ipv4() != address.is_ipv4() {
@@ -87,7 +87,7 @@ impl FromStr for Range {
     }
 }
 
-/// Ranges that are blocked unless private addresses are allowed.
+/// Private ranges. They are blocked unless [`Guard::allow_private`] is set.
 const PRIVATE: [Range; 5] = [
     Range::v4(10, 0, 0, 0, 8),
     Range::v4(127, 0, 0, 0, 8),
@@ -96,7 +96,7 @@ const PRIVATE: [Range; 5] = [
     Range::v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
 ];
 
-/// Ranges that are blocked although private addresses are allowed: nothing that a callback is for is there.
+/// Ranges that are always blocked, even if private addresses are allowed. No callback has a use for them.
 const BLOCKED: [Range; 14] = [
     Range::v4(0, 0, 0, 0, 8),
     Range::v4(100, 64, 0, 0, 10),
@@ -114,14 +114,14 @@ const BLOCKED: [Range; 14] = [
     Range::v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
 ];
 
-/// The IPv6 addresses that are in use on the whole internet.
+/// The IPv6 addresses that are in use on the public internet.
 const GLOBAL: Range = Range::v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// Link-local addresses, where most clouds keep their metadata.
+/// Link-local addresses, where most clouds keep the metadata of a machine.
 const LINK_LOCAL: [Range; 2] = [Range::v4(169, 254, 0, 0, 16), Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
 
-/// Where clouds keep the metadata of a machine, its secrets among them, outside of the link-local ranges: Azure, Oracle
-/// and Alibaba, AWS, Google.
+/// Addresses outside of the link-local ranges where clouds keep the metadata of a machine, which has secrets: Azure,
+/// Oracle, Alibaba, AWS, Google.
 const METADATA: [Range; 5] = [
     Range::v4(168, 63, 129, 16, 32),
     Range::v4(192, 0, 0, 192, 32),
@@ -130,41 +130,42 @@ const METADATA: [Range; 5] = [
     Range::v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128),
 ];
 
-/// The addresses that callbacks may be sent to. By default all that are reachable from the whole internet.
+/// Decides to which addresses callbacks may be sent. The default permits all addresses that are reachable from the
+/// whole internet.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Guard {
-    /// Whether private addresses and those of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
-    /// `fc00::/7` and `::1`. Link-local addresses, and others at which clouds keep their metadata, stay blocked.
+    /// Whether private addresses and this machine's own are permitted: 10/8, 127/8, 172.16/12, 192.168/16, `fc00::/7`
+    /// and `::1`. Link-local addresses, and other addresses of clouds' metadata, stay blocked.
     pub allow_private: bool,
-    /// Ranges that are permitted whatever the other rules say, but for `own`. An address of a cloud's metadata is
-    /// permitted only by a range of exactly that address.
+    /// Ranges that are permitted whatever the other rules say, except for `own`. An address of a cloud's metadata needs
+    /// a range of exactly this address.
     pub allowed: Vec<Range>,
-    /// The addresses at which the service itself listens. They are never called: a callback could command the service.
-    /// An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine: its port is blocked on these
-    /// and on private addresses.
+    /// The addresses at which the service itself listens. They are never called, since a callback could command the
+    /// service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. Then its port is
+    /// blocked on this machine's addresses and on private addresses.
     pub own: Vec<SocketAddr>,
 }
 
-/// The reason why an address is not called.
+/// The reason why an address may not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocked {
     /// The address is not reachable from the whole internet.
     NotGlobal(IpAddr),
-    /// The service itself listens there.
+    /// The service itself listens at this address.
     Own(SocketAddr),
     /// The name has no address.
     NoAddress,
-    /// The scheme is neither `http` nor `https`, or `http` where only `https` is permitted.
+    /// The scheme is not `http` or `https`, or it is `http` where only `https` is permitted.
     Scheme,
     /// The URL has a user's name or password.
     UserInfo,
-    /// The port is one of those that speak another protocol.
+    /// The port belongs to another protocol, or is not permitted.
     Port(u16),
 }
 
-/// The text shows no address: a client that sends callbacks must not learn the addresses of names inside the network.
+/// The text names no address: a client must not learn the addresses of names inside the network.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,9 +181,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Whether an address is one of this machine: a packet to it would come from that address itself. The system computes
-/// this without sending a packet. If no route leads to the address, it belongs to another machine. After any other
-/// error the answer is yes.
+/// Returns whether an address belongs to this machine: a packet to it would be sent from the address itself. The system
+/// computes that without a packet. If no route leads to the address, it belongs to another machine. After any other
+/// error the result is true.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -202,7 +203,7 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for: `::ffff:a.b.c.d`.
+/// Returns the IPv4 address inside an IPv6 address `::ffff:a.b.c.d`, and any other address unchanged.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -211,7 +212,7 @@ fn canonical(address: IpAddr) -> IpAddr {
 }
 
 impl Guard {
-    /// Checks an address that is about to be dialled.
+    /// Checks an address just before it is dialled.
     ///
     /// # Errors
     ///
@@ -240,12 +241,12 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. A single blocked address is enough: a name that has public and inner addresses
-    /// is a trap, and either address could be dialled.
+    /// Checks all addresses of a name. A single blocked address is enough to fail. A name with public and inner
+    /// addresses is a trap, since either address could be dialled.
     ///
     /// # Errors
     ///
-    /// Fails if an address is blocked, or there is none.
+    /// Fails if an address is blocked, or if there are no addresses.
     pub fn check_all(&self, addresses: &[SocketAddr]) -> Result<(), Blocked> {
         if addresses.is_empty() {
             return Err(Blocked::NoAddress);

@@ -1,11 +1,12 @@
-//! The hosts that get no callbacks of a tenant, because they fail.
+//! Keeps track of hosts that fail, for each tenant, and holds back callbacks to them.
 //!
 //! # Tenants
-//! Each tenant has its own view of a host, which the callbacks of other tenants do not change. Otherwise callbacks that
-//! must fail, to a path that does not exist or with a time that is too short, would shut the host for others.
+//! Each tenant has its own breakers for a host. Other tenants' callbacks do not affect them. Otherwise a tenant could
+//! shut a host for others by callbacks that must fail, for example with a path that does not exist or a time that is
+//! too short.
 //!
 //! # Hosts and paths
-//! A tenant's host has a [`Breaker`], and so has each path of the host that has refused lately:
+//! Each host of a tenant has a [`Breaker`]. So has each path of the host that has refused lately:
 //!
 //! | a callback | its path | its host |
 //! |---|---|---|
@@ -13,10 +14,10 @@
 //! | no connection, or no answer in time | | fails |
 //! | 429 or 5xx | fails | fails, unless the path has refused before since the host's last success |
 //!
-//! So a path that refuses is shut, and a host is shut if as many of its paths refuse in a row. If the host was silent,
-//! any answer shows that it is back.
+//! So a path that keeps refusing is shut. A host is shut if enough of its paths refuse in a row. If a host was shut
+//! because it was silent, any answer shows that it is back.
 //!
-//! A callback that may not be sent now is *parked*: it is tried later, and that does not count as an attempt.
+//! A callback that may not be sent now is *parked*: it is tried later, and the delay does not count as an attempt.
 
 use crate::breaker::{Breaker, Cause, Sign};
 use crate::limits::HostLimits;
@@ -26,20 +27,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Hosts of tenants that are remembered. Beyond this number those are forgotten that have no running callback and no
-/// pause, and if there are still as many, those that have a pause of the tenant that has the most.
+/// How many hosts are remembered, over all tenants. Beyond this number, hosts without running callbacks and without a
+/// pause are forgotten. If that is not enough, so are the hosts of the tenant that has most, except those with running
+/// callbacks.
 const MOST_HOSTS: usize = 10_000;
-/// The paths of a host that are remembered for a tenant. Beyond this number those are forgotten that have no pause.
+/// How many paths of a host are remembered for a tenant. Beyond this number, paths without a pause are forgotten.
 const MOST_PATHS: usize = 64;
 
-/// All hosts.
+/// The state of all hosts. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
     states: Arc<Mutex<HashMap<Key, Host>>>,
 }
 
-/// A host, as a tenant meets it.
+/// A host together with the tenant that calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     tenant: Box<str>,
@@ -50,67 +52,67 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths that have refused lately.
+    /// The paths that have refused callbacks lately.
     paths: HashMap<Box<str>, Path>,
 }
 
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
-    /// It has refused since the host's last success.
+    /// Whether the path has refused a callback since the host's last success.
     has_refused: bool,
 }
 
-/// The part of a host that gets no callbacks for a while.
+/// Names the part of a host that gets no callbacks for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// The whole host gets no callbacks.
     Host,
-    /// The path of this callback.
+    /// Only the callback's path gets no callbacks.
     Path,
 }
 
-/// The state of a host, or of a path of it, for a person.
+/// The state of a host, or of a path, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
-    /// The tenant.
+    /// The tenant to which this state belongs.
     pub tenant: Box<str>,
-    /// The host and port.
+    /// The host and the port.
     pub host: Box<str>,
-    /// The path whose breaker is not closed. `None` if this is about the host.
+    /// The path, whose breaker is not closed. `None` if the report is about the host itself.
     pub path: Option<Box<str>>,
-    /// The callbacks under way to the host.
+    /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The failures since the last success.
+    /// The number of failures since the last success.
     pub failures: u32,
-    /// The time for which nothing is sent, if the breaker is not closed. Once it is zero, one callback finds out
-    /// whether the receiver works.
+    /// How long nothing is sent, if the breaker is not closed. After that, a single callback probes whether the
+    /// receiver works.
     pub open_for: Option<Duration>,
-    /// The time since the breaker opened, if it is not closed.
+    /// How long ago the breaker opened, if it is not closed.
     pub open_since: Option<Duration>,
 }
 
-/// The right to send one callback.
+/// The permission to send a callback. It counts as running until it is settled or dropped.
 pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// How often the breakers of the host and of the path had opened.
+    /// The numbers that the breakers of the host and of the path returned at the start.
     openings: (u64, u64),
     is_settled: bool,
 }
 
-/// The evidence that the end of a callback gives.
+/// The evidence about a receiver that a finished callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The receiver works.
     Works,
-    /// It cannot be reached, or does not answer in time.
+    /// The receiver cannot be reached, or does not answer in time.
     Silent,
-    /// Its answer says that it does not work.
+    /// The receiver answers that it does not work.
     Refuses,
-    /// Nothing.
+    /// The callback shows nothing about the receiver.
     Nothing,
 }
 
@@ -123,8 +125,8 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to send a callback of the tenant to a path of the host. Fails with the part that takes none, and the
-    /// time after which to ask again.
+    /// Permits a callback of the tenant to a path of the host. Fails with the part that gets no callbacks now, and with
+    /// the time after which to ask again.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),
@@ -155,7 +157,7 @@ impl Hosts {
         }
     }
 
-    /// Closes the breakers of a host, and of its paths, for all tenants.
+    /// Closes the breakers of a host and of its paths, for all tenants.
     pub(crate) fn close_breakers(&self, host: &str) {
         for (_, state) in self.lock().iter_mut().filter(|(key, _)| *key.host == *host) {
             state.breaker.close();
@@ -184,7 +186,7 @@ impl Hosts {
     }
 }
 
-/// Makes room for a host.
+/// Makes room for another host, since at most [`MOST_HOSTS`] are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -232,7 +234,7 @@ impl Host {
         }
     }
 
-    /// The evidence about the host that a refusal by a path gives.
+    /// Notes that a path has refused a callback. Returns the evidence about the host.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
@@ -257,14 +259,14 @@ impl Host {
 }
 
 impl Permit {
-    /// Gives the place back, with the evidence of the callback.
+    /// Ends the callback, with the evidence that it gave.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());
     }
 }
 
-/// A callback that was given up shows nothing.
+/// Ends a callback that was given up. It shows nothing about the receiver.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -303,7 +305,7 @@ mod tests {
         hosts.admit(to, Instant::now()).err()
     }
 
-    /// The part that gets nothing now.
+    /// Returns the part of a host that gets no callbacks now.
     fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
     }

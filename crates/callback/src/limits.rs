@@ -1,17 +1,17 @@
-//! When a breaker opens, and for how long.
+//! Settings that decide when a breaker opens, and for how long.
 
 use core::time::Duration;
 
-/// The limits of the breakers of each host, for each tenant. How many callbacks run at a time is the caller's decision.
+/// Limits for the breakers of each host and tenant. The caller decides how many callbacks run at a time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// The number of failures in a row after which a host, or a path of it, gets no callbacks for a pause. 10 by
-    /// default.
+    /// How many failures in a row open the breaker of a host or of a path, so that it gets no callbacks for a pause; 10
+    /// by default.
     pub failures: u32,
-    /// The first pause, which doubles with each failure after it. 10 s by default.
+    /// The first pause; 10 s by default. It doubles with each further failure.
     pub first_pause: Duration,
-    /// The longest pause. 5 min by default.
+    /// The longest pause; 5 min by default.
     pub longest_pause: Duration,
 }
 

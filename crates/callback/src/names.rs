@@ -1,8 +1,7 @@
-//! Look-ups of names, without threads: a name server that is silent costs the callbacks to its names a wait, and
-//! nothing else.
+//! Looks up names without blocking threads. A silent name server delays only the callbacks to its own names.
 //!
-//! The resolver of the system blocks a thread for each name that it looks up. Names below a zone whose server does not
-//! answer would take all threads of a runtime, and those of other work with them.
+//! The system's resolver blocks a thread for each look-up. Names whose server does not answer would take up all threads
+//! of a runtime, and stop other work.
 
 use core::future::Future;
 use core::net::SocketAddr;
@@ -17,26 +16,27 @@ use hickory_resolver::{ResolverBuilder, TokioResolver};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// The future of a resolver's answer.
+/// The future that a [`Resolver`] returns.
 pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Resolves the name of a host, for a port.
+/// A function that resolves the name of a host, for a port.
 pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 
-/// The tries of a look-up, which share its time.
+/// How often a look-up asks. The tries share its time.
 const TRIES: u32 = 3;
-/// The names that are remembered.
+/// How many names the resolver remembers.
 const CACHED: u64 = 4_096;
-/// The longest times for which an address, or its absence, is believed.
+/// How long an address is remembered at most. [`MISSED`] is the limit for a name that has no address.
 const BELIEVED: Duration = Duration::from_secs(60);
 const MISSED: Duration = Duration::from_secs(5);
-/// The look-ups under way on one connection to a name server.
+/// How many look-ups may be under way on a connection to a name server.
 const UNDER_WAY: usize = 4_096;
 
-/// A resolver that asks these name servers, or those of the system if there are none, and gives a look-up `time`.
+/// Makes a resolver that asks these name servers, or the system's servers if the list is empty. Each look-up may take
+/// `time`.
 ///
-/// The system's names (`/etc/hosts`) and its servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot
-/// be read, the system resolves.
+/// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot be
+/// read, the system's own resolver is used.
 pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
     let made: Arc<OnceLock<TokioResolver>> = Arc::default();
     Arc::new(move |host, port| {
@@ -76,10 +76,11 @@ fn of_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
 }
 
 fn set_options(options: &mut ResolverOpts, time: Duration) {
-    // It ends before the caller's patience: one family of addresses may have come while the other is not answered.
+    // The look-up must end before the caller gives up: the addresses of one family may have come while the other is not
+    // answered.
     options.timeout = time / (TRIES + 1);
     options.attempts = TRIES as usize - 1;
-    // All addresses, since a single blocked address blocks the name.
+    // All addresses are needed, since a single blocked address blocks the name.
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = CACHED;
     options.positive_max_ttl = Some(BELIEVED);
@@ -87,7 +88,7 @@ fn set_options(options: &mut ResolverOpts, time: Duration) {
     options.max_active_requests = UNDER_WAY;
 }
 
-/// The error, in words that name no server.
+/// Describes the error without naming a server.
 fn words(error: &NetError) -> io::Error {
     if error.is_no_records_found() {
         return io::Error::new(io::ErrorKind::NotFound, "the name is not known");

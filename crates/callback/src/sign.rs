@@ -1,4 +1,4 @@
-//! Signatures after Standard Webhooks 1.0: HMAC-SHA256 of id, time and body.
+//! Signs callbacks as Standard Webhooks 1.0 asks: HMAC-SHA256 over id, time and body.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::fmt;
@@ -9,13 +9,13 @@ use sha2::Sha256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
-/// A text that is not a secret.
+/// The reason why a text is not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// The text does not begin with `whsec_`, or the rest is not in base 64.
+    /// The text does not begin with `whsec_`, or the rest is not base 64.
     Form,
-    /// The number of the secret's bytes, which is not 24 to 64.
+    /// The secret has this many bytes, not 24 to 64.
     Length(usize),
 }
 
@@ -52,8 +52,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The value of the header `webhook-signature`: a signature for each secret, so that a receiver may have the old or the
-/// new secret during a change.
+/// Returns the value of the header `webhook-signature`. Each secret adds a signature. So during a change of secrets, a
+/// receiver may have the old or the new secret.
 pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u8]) -> String {
     let sign = |Secret(secret): &Secret| {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length will do");

@@ -1,14 +1,14 @@
-//! Connections that know how far an exchange on them has come.
+//! Connections that record how far the exchange on them has come.
 //!
-//! A server may close a kept connection at any moment. If it does so while the next request is on its way, the request
-//! fails though nobody has refused it. The connection shows that this has happened: it was used before, no byte of an
-//! answer has come since the request, and it ended shortly after the request was written. A receiver that has read the
-//! request and died of it looks the same; so such a request is sent once more, on a new connection, and not again.
+//! A server may close a kept connection at any moment. If the next request is on its way then, it fails though nobody
+//! has refused it. The connection shows that this happened: it was used before, no byte of an answer has come since the
+//! request, and it ended shortly after the request was written. It looks the same if a receiver has read the request
+//! and crashed. So such a request is sent once more, on a new connection, and never a third time.
 //!
-//! A request that is handed to a connection as it ends may be lost: the connection's task has emptied its channel, and
-//! a later request stays in the channel as long as the sender waits for an answer (hyper 1.9, once in some ten thousand
-//! requests to a receiver that closes when the next request comes). So a caller waits for the end of the connection as
-//! well ([`lost`]).
+//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has already
+//! emptied its channel, and the request stays in the channel as long as the sender waits for an answer. (Seen with
+//! hyper 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller
+//! also waits for the end of the connection ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,18 +26,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// The time after which a request fails if its connection has ended.
+/// How long after the end of its connection a request counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The time after the last write within which a connection ends if it was closed while the request was on its way.
+/// How soon after the last write a connection must end to count as closed while the request was on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// How far the exchanges on a connection have come. The clones are of the same connection.
+/// Records how far the exchanges on a connection have come. Clones refer to the same connection.
 #[derive(Clone, Debug, Default)]
 struct Progress(Arc<watch::Sender<State>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The number of bytes that were read.
+    /// The number of bytes read from the connection so far.
     read: usize,
     written: Option<Instant>,
     is_closed: bool,
@@ -50,7 +50,7 @@ impl Progress {
         extras.remove()
     }
 
-    /// Nobody waits for the change, unless it is the end.
+    /// Changes the state. Waiting tasks are woken only when the connection has closed.
     fn change(&self, change: impl FnOnce(&mut State)) {
         self.0.send_if_modified(|state| {
             change(state);
@@ -63,15 +63,15 @@ impl Progress {
     }
 }
 
-/// A connection that a request has got.
+/// The connection that a request uses.
 pub(crate) struct Exchange {
     progress: Progress,
-    /// The number of bytes that had been read from the connection before.
+    /// The number of bytes that had been read from the connection before the request.
     read_before: usize,
 }
 
 impl Exchange {
-    /// Whether the request, which has failed, was on its way when the kept connection was closed.
+    /// Returns whether the failed request was on its way when the server closed the kept connection.
     pub(crate) fn met_a_close(&self) -> bool {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
@@ -79,26 +79,26 @@ impl Exchange {
     }
 }
 
-/// Whether nothing of a request was sent.
+/// Returns whether nothing of the request was sent.
 pub(crate) fn is_unsent(error: &Error) -> bool {
     let cause = core::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Ends a moment after the connection of a request: the request has its outcome by then, or is lost. Notes the
-/// connection once there is one.
+/// Completes shortly after the end of the request's connection. A request that has no outcome by then is lost. Stores
+/// the connection in `exchange` as soon as the request has it.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };
     let mut states = progress.0.subscribe();
     let read_before = states.borrow().read;
     *exchange = Some(Exchange { progress, read_before });
-    // The sender is there: it is the exchange's.
+    // This wait cannot fail, since the exchange holds the sender.
     let _is_closed = states.wait_for(|state| state.is_closed).await.is_ok();
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector whose connections know how far their exchanges have come.
+/// A connector that makes connections which record how far their exchanges have come.
 #[derive(Clone)]
 pub(crate) struct Watched<C>(pub(crate) C);
 
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// A connection of [`Watched`].
+/// A connection that [`Watched`] has made.
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,

@@ -1,4 +1,4 @@
-//! Settings: flags, variables of the environment, a file, defaults, in this order.
+//! Reads the settings: flags, environment variables, a file, defaults, in this order.
 
 use crate::exit::{Code, Failure};
 use crate::parse;
@@ -31,10 +31,10 @@ pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// The origin of a value that no setting gives.
+/// The origin of a setting that has its default value.
 const DEFAULT: &str = "default";
 
-/// A setting with its origin.
+/// A setting, its value, and where the value comes from.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// All settings.
+/// The settings of a run of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,
@@ -62,12 +62,12 @@ struct File {
     timeout: Option<String>,
 }
 
-/// A variable of the environment that is set and not empty.
+/// Returns an environment variable, if it is set and not empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The file, and whether it must be there.
+/// Returns the path of the settings file, and whether the file must exist.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));
@@ -86,7 +86,7 @@ fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
 }
 
 impl Config {
-    /// Reads all settings. A file that is named must be there.
+    /// Reads all settings. Fails if a file was named but does not exist.
     pub(crate) fn load(flags: &Flags) -> Result<Self, Failure> {
         let (mut file, mut path) = (File::default(), PathBuf::new());
         if let Some((found, is_named)) = file_path(flags.config.as_deref()) {
@@ -126,7 +126,7 @@ impl Config {
         })
     }
 
-    /// The settings with their origins.
+    /// Returns all settings with their origins.
     pub(crate) fn settings(&self) -> [&Setting; 5] {
         [&self.url, &self.token_file, &self.namespace, &self.ca, &self.timeout]
     }
@@ -135,7 +135,7 @@ impl Config {
         self.namespace.value.as_deref().unwrap_or("default")
     }
 
-    /// The namespace, if a setting names one.
+    /// Returns the namespace, if a setting names it. The default does not count.
     pub(crate) fn named_namespace(&self) -> Option<&str> {
         let is_named = self.namespace.origin != DEFAULT;
         self.namespace.value.as_deref().filter(|_| is_named)
@@ -150,7 +150,7 @@ impl Config {
             .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
-    /// A client of the service.
+    /// Makes a client of the service with these settings.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.url()).timeout(self.timeout()?);
         if let Some(path) = &self.token_file.value {

@@ -1,11 +1,11 @@
-//! The end of the program: exit codes and messages.
+//! Exit codes, and messages about failures.
 
 use serde_json::json;
 use std::io;
 use tourbillon_client::api::ProblemKind;
 use tourbillon_client::{BuildError, Error};
 
-/// The exit codes. The help and the README list them.
+/// The program's exit codes. The help and the README explain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
@@ -17,14 +17,14 @@ pub(crate) enum Code {
     NotPermitted = 6,
 }
 
-/// The reason why a command was not fulfilled.
+/// The reason why a command failed, with the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
-    /// None if the output says it all.
+    /// The message to print; `None` if the output already says everything.
     pub(crate) message: Option<String>,
     pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
-    /// Whether the reader of the output has gone, which does not count as a failure.
+    /// Whether the program that reads the output has ended. Then the exit code is 0.
     pub(crate) is_reader_gone: bool,
 }
 
@@ -33,18 +33,18 @@ impl Failure {
         Self { code, message: Some(message.into()), problem: None, is_reader_gone: false }
     }
 
-    /// The failure with a remedy.
+    /// Appends a hint to the message.
     pub(crate) fn and(self, remedy: &str) -> Self {
         let message = self.message.map(|message| format!("{message}; {remedy}"));
         Self { message, ..self }
     }
 
-    /// A failure that the output has shown.
+    /// Makes a failure whose message the output has already shown.
     pub(crate) fn shown(code: Code) -> Self {
         Self { code, message: None, problem: None, is_reader_gone: false }
     }
 
-    /// The failure's text for people, or as one line of JSON.
+    /// Returns the failure's text, for people or as one line of JSON.
     pub(crate) fn text(&self, is_json: bool) -> Option<String> {
         let message = self.message.as_ref()?;
         Some(if is_json {
@@ -80,7 +80,7 @@ impl From<BuildError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// An error of the output.
+    /// Makes the failure for an error while printing.
     fn from(error: io::Error) -> Self {
         let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
         Self { is_reader_gone, ..Self::new(Code::NotFulfilled, format!("the output failed: {error}")) }

@@ -1,9 +1,9 @@
-//! Texts of flags.
+//! Reads the values of flags.
 
 use core::time::Duration;
 use tourbillon_client::api::Backoff;
 
-/// The units of a duration with their milliseconds, the longest first.
+/// The units of durations, the longest first, each with its length in milliseconds.
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -25,16 +25,16 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
     if text.is_empty() { Err(fault()) } else { Ok(sum) }
 }
 
-/// Reads a duration.
+/// Reads a duration, as [`millis`] does.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     millis(text).map(Duration::from_millis)
 }
 
-/// Writes a duration as [`millis`] reads it.
+/// Writes a duration in the form that [`millis`] reads.
 pub(crate) fn short(mut millis: u64) -> String {
     let mut text = String::new();
     for (unit, length) in UNITS {
-        // Weeks are hard to compare with days.
+        // Weeks are not used, since they are hard to compare with days.
         if unit != "w" && millis >= length {
             text.push_str(&format!("{}{unit}", millis / length));
             millis %= length;
@@ -43,7 +43,7 @@ pub(crate) fn short(mut millis: u64) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Reads `standard`, `fixed:5s`, `exponential:1s..1h` or `ladder:1s,5s,1m`.
+/// Reads a back-off: `standard`, `fixed:5s`, `exponential:1s..1h` or `ladder:1s,5s,1m`.
 pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     let fault =
         || format!("not a back-off such as standard, fixed:5s, exponential:1s..1h or ladder:1s,5s: {text:?}");
@@ -76,7 +76,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// A limit, or none.
+/// The value of a flag that is a limit, or the word `none` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit<T> {
     None,
@@ -92,7 +92,7 @@ impl<T> Limit<T> {
     }
 }
 
-/// Reads a number, or `none`.
+/// Reads a limit: a number, or `none`.
 pub(crate) fn limit<T: core::str::FromStr>(text: &str) -> Result<Limit<T>, String> {
     if text == "none" {
         return Ok(Limit::None);
@@ -100,7 +100,7 @@ pub(crate) fn limit<T: core::str::FromStr>(text: &str) -> Result<Limit<T>, Strin
     text.parse().map(Limit::Of).map_err(|_| format!("neither a number in range nor `none`: {text:?}"))
 }
 
-/// Reads a duration, or `none`.
+/// Reads a limit: a duration, or `none`.
 pub(crate) fn limit_millis(text: &str) -> Result<Limit<u64>, String> {
     if text == "none" { Ok(Limit::None) } else { millis(text).map(Limit::Of) }
 }

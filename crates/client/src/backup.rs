@@ -1,4 +1,4 @@
-//! Backups, which are read and verified while they come.
+//! Receives backups of a service, and verifies them as they come.
 
 use crate::error::{Error, with_causes};
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;
 
-/// The longest last line of a backup, in bytes.
+/// The greatest length of a backup's last line, in bytes.
 const LONGEST_END: usize = 200;
 
-/// The last line of a backup.
+/// The last line of a backup: the number of timers, and a checksum.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
@@ -19,15 +19,15 @@ struct End {
     crc32: u32,
 }
 
-/// The part of a backup that has come, as far as its end must agree with it.
+/// Counts and sums of the part of a backup that has come so far. The last line must agree with them.
 #[derive(Default)]
 struct Seen {
-    /// The lines that are complete.
+    /// The number of complete lines.
     lines: u64,
-    /// The checksum of all bytes, and that of the bytes before the last line that has begun.
+    /// The checksum of all bytes. `sum_before` is the checksum of the bytes before the last line.
     sum: crc32fast::Hasher,
     sum_before: crc32fast::Hasher,
-    /// The beginning of that line.
+    /// The last line as far as it has come, cut off after [`LONGEST_END`] bytes.
     last: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Seen {
             self.last.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
                 self.lines += 1;
-                // Also if the line is longer than the kept part.
+                // A line that is longer than the kept part also ends here.
                 if !self.last.ends_with(b"\n") {
                     self.last.push(b'\n');
                 }
@@ -51,17 +51,17 @@ impl Seen {
         }
     }
 
-    /// The number of timers, if the backup is complete.
+    /// Returns the number of timers if the backup is complete and agrees with its last line.
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
-        // The first and the last line are not timers.
+        // The first and the last line hold no timers.
         let agrees = end.crc32 == self.sum_before.clone().finalize() && self.lines == end.timers + 2;
         agrees.then_some(end.timers)
     }
 }
 
-/// A copy of all timers, schedules and namespaces of a service, piece by piece.
+/// A copy of all timers, schedules and namespaces of a service. It is read piece by piece.
 pub struct Backup {
     body: Incoming,
     patience: Duration,
@@ -74,14 +74,14 @@ impl Backup {
         Self { body, patience, seen: Seen::default(), timers: None }
     }
 
-    /// The next piece, or none after the last piece. Then all pieces together are a complete backup, and
-    /// [`timers`](Self::timers) is their number.
+    /// Returns the next piece, or `None` after the last piece. Once it has returned `None`, the pieces together are a
+    /// complete backup, and [`timers`](Self::timers) returns the number of timers.
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Connection`] if the backup ends before its end, or its number or checksum is wrong, and with
-    /// [`Error::Timeout`] if nothing comes within the client's timeout. In both cases the pieces are not a complete
-    /// backup.
+    /// Fails with [`Error::Connection`] if the backup breaks off, or if its number of timers or its checksum is wrong.
+    /// Fails with [`Error::Timeout`] if no byte comes within the client's timeout. In both cases the pieces are not a
+    /// complete backup.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             let frame = tokio::time::timeout(self.patience, self.body.frame()).await;
@@ -102,7 +102,7 @@ impl Backup {
         }
     }
 
-    /// The number of timers, once the backup has come to its end.
+    /// Returns the number of timers, once the backup is complete.
     #[must_use]
     pub fn timers(&self) -> Option<u64> {
         self.timers
@@ -119,7 +119,7 @@ impl fmt::Debug for Backup {
 mod tests {
     use super::*;
 
-    /// A backup with lines of these lengths.
+    /// Makes a backup whose lines have these lengths.
     fn backup(lengths: &[usize]) -> Vec<u8> {
         let mut bytes = b"{\"tourbillon\":\"backup\"}\n".to_vec();
         for length in lengths {

@@ -1,4 +1,4 @@
-//! The client and its settings.
+//! The client of a service, and its settings.
 
 use crate::audit::Audit;
 use crate::backup::Backup;
@@ -22,15 +22,15 @@ use tourbillon_api::{
     ServiceStats,
 };
 
-/// The time after which an idle connection is closed. Servers close theirs after 5 s, the shortest of the common times;
-/// a change on a connection that is being closed would have an unknown outcome.
+/// How long an idle connection is kept. It is shorter than the 5 s after which common servers close theirs. A change
+/// that is sent on a connection while it closes would have an unknown outcome.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// A client of one service. It can be cloned; the clones share connections.
+/// A client of a service. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Transport>);
 
-/// The settings of a [`Client`].
+/// Settings of a [`Client`].
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -54,58 +54,59 @@ enum Pem {
 }
 
 impl Builder {
-    /// Sets the token.
+    /// Sets the token that each request carries.
     #[must_use]
     pub fn token(self, token: impl Into<String>) -> Self {
         Self { token: Some(Token::Text(token.into())), ..self }
     }
 
-    /// Sets the file that has the token, and nothing else. It is read when the client is made.
+    /// Sets a file that contains only the token. It is read when the client is made.
     #[must_use]
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         Self { token: Some(Token::File(path.into())), ..self }
     }
 
-    /// Trusts the certificates of a file in PEM, besides those of the web. It is read when the client is made.
+    /// Trusts the certificates in a PEM file, in addition to the web's authorities. The file is read when the client is
+    /// made.
     #[must_use]
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities.push(Pem::File(path.into()));
         self
     }
 
-    /// Trusts these certificates in PEM, besides those of the web.
+    /// Trusts these certificates in PEM, in addition to the web's authorities.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::Bytes(pem.into()));
         self
     }
 
-    /// Sets the time for resolving the name, connecting and agreeing on TLS. 5 s by default.
+    /// Sets how long resolving the name, connecting and agreeing on TLS may take together; 5 s by default.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// Sets the time for sending a request once and reading its answer. 10 s by default. The time for which the service
-    /// waits for a timer, in [`Queue::claim`](crate::Queue::claim), is added.
+    /// Sets how long sending a request once and reading its answer may take; 10 s by default. In
+    /// [`Queue::claim`](crate::Queue::claim), the time for which the service waits for a timer is added.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets the greatest number of repetitions of one request. 3 by default. Reads and creations are repeated, and
-    /// requests that were not sent. The pause before a repetition is at most 100 ms, 200 ms and so on, 3.2 s in the
-    /// end, or the time that the service asks for.
+    /// Sets how often a request is repeated at most; 3 by default. Reads, creations, and requests that were not sent
+    /// are repeated. The pause before a repetition is at most 100 ms, then 200 ms, and so on up to 3.2 s, or as long as
+    /// the service asks for.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }
     }
 
-    /// Makes the client. It connects with its first request.
+    /// Makes the client. It connects when it sends its first request.
     ///
     /// # Errors
     ///
-    /// Fails if the URL or the token is none, or a file or certificate cannot be read.
+    /// Fails if the URL or the token is not valid, or if a file or certificate cannot be read.
     pub fn build(self) -> Result<Client, BuildError> {
         let base = base_of(&self.url)?;
         let authorisation = match self.token {
@@ -163,7 +164,7 @@ fn authorisation(token: &str) -> Result<HeaderValue, BuildError> {
     Ok(value)
 }
 
-/// Scheme, host and path of a service's URL.
+/// Returns scheme, host and path of a service's URL, without a slash at the end.
 fn base_of(url: &str) -> Result<Box<str>, BuildError> {
     let refused = |reason: &str| BuildError::Url(reason.into());
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(&error.to_string()))?;
@@ -182,8 +183,8 @@ fn base_of(url: &str) -> Result<Box<str>, BuildError> {
 }
 
 impl Client {
-    /// The settings by default for the service at this URL, such as `http://127.0.0.1:7670`. A path is the beginning of
-    /// all paths, for a service behind a proxy. Over `http` the token is sent in the clear.
+    /// Returns default settings for the service at this URL, such as `http://127.0.0.1:7670`. For a service behind a
+    /// proxy, the URL may have a path, which is put before all paths. Over `http` the token is sent in the clear.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder {
             url: url.into(),
@@ -195,13 +196,13 @@ impl Client {
         }
     }
 
-    /// The timers of a namespace. `default` is always there. The call asks the service nothing.
+    /// Gives access to a namespace. The namespace `default` always exists. Sends no request.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Namespace {
         Namespace::new(Arc::clone(&self.0), name)
     }
 
-    /// All namespaces.
+    /// Lists all namespaces.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "namespaces"]))).await
     }
 
-    /// The numbers of the service.
+    /// Returns the present numbers of the service.
     ///
     /// # Errors
     ///
@@ -219,8 +220,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// The service's numbers since a moment, or of the last 72 hours, in at most `points` intervals, or at most 360 if
-    /// it is none.
+    /// Returns the service's numbers over time, since a moment or over the last 72 hours. They come in at most `points`
+    /// intervals, by default at most 360.
     ///
     /// # Errors
     ///
@@ -231,7 +232,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "history"]) + &query)).await
     }
 
-    /// How late the deliveries of the last hour were, by the second of the minute for which they were due.
+    /// Returns how late the deliveries of the last hour were, for each second of the minute in which they were due.
     ///
     /// # Errors
     ///
@@ -240,7 +241,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "lateness"]))).await
     }
 
-    /// The numbers of pending timers by the time until they are due.
+    /// Returns how many timers are pending, grouped by the time until they are due.
     ///
     /// # Errors
     ///
@@ -249,7 +250,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "horizon"]))).await
     }
 
-    /// The hosts that the latest callbacks went to.
+    /// Returns the hosts to which callbacks were sent lately.
     ///
     /// # Errors
     ///
@@ -258,7 +259,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
     }
 
-    /// The nodes that share the timers, and the shards that each of them delivers.
+    /// Returns the nodes that share the timers, and the shards that each node delivers.
     ///
     /// # Errors
     ///
@@ -267,7 +268,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
-    /// The queues in which timers or receivers wait, of all namespaces that the token may read, by namespace and name.
+    /// Returns the queues in which timers or receivers wait, by namespace and name. Includes all namespaces that the
+    /// token may read.
     ///
     /// # Errors
     ///
@@ -276,22 +278,21 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "queues"]))).await
     }
 
-    /// A list of the timers of all namespaces, unless it is narrowed. The call asks the service nothing.
+    /// Makes a list of timers. Unless narrowed, it has the timers of all namespaces. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
-    /// The audit trail, for administrators: the changes, and the people and programs that made them. The call asks the
-    /// service nothing.
+    /// Makes a list of the audit trail: the changes, and the people and programs that made them. For administrators.
+    /// Sends no request.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(Arc::clone(&self.0))
     }
 
-    /// Begins a copy of all timers, schedules and namespaces, as they are at one moment, and returns it to be read
-    /// piece by piece. The service goes on during the copy. For administrators: the copy has bodies and signing
-    /// secrets.
+    /// Begins a copy of all timers, schedules and namespaces as they are at one moment. The caller reads it piece by
+    /// piece. The service keeps running. For administrators, since the copy contains bodies and signing secrets.
     ///
     /// # Errors
     ///
@@ -302,15 +303,15 @@ impl Client {
         Ok(Backup::new(response.into_body(), self.0.timeout))
     }
 
-    /// Events of a namespace, or of all, as they happen. The connection begins with the first call of
-    /// [`Events::next`].
+    /// Makes a stream of the events of a namespace, or of all namespaces, as they happen. It connects at the first call
+    /// of [`Events::next`].
     #[must_use]
     pub fn events(&self, namespace: Option<&str>) -> Events {
         let path = join(&["v1", "events"]) + &query(&[("namespace", namespace)]);
         Events::new(Arc::clone(&self.0), path)
     }
 
-    /// Succeeds if the service lives.
+    /// Succeeds if the service is alive.
     ///
     /// # Errors
     ///
@@ -319,7 +320,7 @@ impl Client {
         self.0.send_for(&Call::read(join(&["healthz"])), |_| Ok(())).await
     }
 
-    /// Whether the service can work.
+    /// Returns whether the service can work.
     ///
     /// # Errors
     ///
@@ -329,7 +330,7 @@ impl Client {
         self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await
     }
 
-    /// The numbers of the service in Prometheus' text format.
+    /// Returns the service's numbers in Prometheus' text format.
     ///
     /// # Errors
     ///
@@ -339,7 +340,7 @@ impl Client {
         self.0.send_for(&Call::read(join(&["metrics"])), text).await
     }
 
-    /// The OpenAPI document of the service, in JSON.
+    /// Returns the service's OpenAPI document in JSON.
     ///
     /// # Errors
     ///

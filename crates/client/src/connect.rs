@@ -1,4 +1,4 @@
-//! Connections: TCP, TLS, and one limit of time for both.
+//! Makes connections, by TCP and TLS, within a single time limit.
 
 use crate::error::{BuildError, with_causes};
 use core::future::Future;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Resolves, dials, and agrees on TLS if the URL wants it.
+/// Resolves a name, dials, and agrees on TLS if the URL asks for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,
@@ -23,7 +23,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// A connector that trusts the authorities of the web and these.
+    /// Makes a connector that trusts the web's authorities and these certificates.
     pub(crate) fn new(
         certificates: &[CertificateDer<'static>],
         timeout: Duration,

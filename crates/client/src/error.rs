@@ -1,36 +1,37 @@
-//! The errors of calls.
+//! The errors of a client's calls.
 
 use core::fmt;
 use std::io;
 use std::path::PathBuf;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a call has no answer.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The service answered that it has not fulfilled the request, and why.
+    /// The service answered that it has not fulfilled the request. The problem says why.
     Problem(Box<Problem>),
-    /// No connection, or one that broke. The request has changed nothing.
+    /// The connection failed. The request has changed nothing.
     Connection(Box<str>),
-    /// The time was over. The request has changed nothing.
+    /// No answer came in time to a request that only reads. Other requests have an
+    /// [unknown outcome](Self::UnknownOutcome) then, since they may have changed something.
     Timeout,
-    /// The connection broke, or the time was over, after the request was sent, or the answer cannot be read. The
-    /// service may have fulfilled the request.
+    /// Nobody knows whether the service has fulfilled the request. After it was sent, the connection broke, the time
+    /// was over, or the answer could not be read.
     UnknownOutcome(Box<str>),
     /// The answer cannot be read. The request has changed nothing.
     Decode {
         /// The HTTP status.
         status: u16,
-        /// The fault of the answer, with the answer's beginning.
+        /// Says why the answer cannot be read, and shows its start.
         reason: Box<str>,
     },
-    /// The request cannot be written, so that it was not sent.
+    /// The request cannot be encoded, so it was not sent.
     Invalid(Box<str>),
 }
 
 impl Error {
-    /// Whether the request may have been fulfilled nevertheless.
+    /// Returns whether the request may have been fulfilled despite the error.
     #[must_use]
     pub fn is_unknown_outcome(&self) -> bool {
         match self {
@@ -40,7 +41,7 @@ impl Error {
         }
     }
 
-    /// The kind of the problem, if the service answered with a problem.
+    /// Returns the kind of the problem, if the service answered with a problem.
     #[must_use]
     pub fn problem(&self) -> Option<ProblemKind> {
         match self {
@@ -73,15 +74,15 @@ impl core::error::Error for Error {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The URL is none of a service: `http` or `https`, a host, a path if need be, and nothing else.
+    /// The URL must have `http` or `https`, a host, perhaps a path, and nothing else.
     Url(Box<str>),
-    /// The token has characters that no header may have.
+    /// The token is empty, or contains characters that a header must not have.
     Token,
     /// A file cannot be read.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// A certificate cannot be read.
@@ -101,7 +102,7 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// An error's text with those of its causes, which say more.
+/// Returns the texts of an error and of its causes, which say more.
 pub(crate) fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Events as they happen, over connections that are made again.
+//! Receives events as they happen, and connects again when a connection breaks.
 
 use crate::error::{Error, with_causes};
 use crate::transport::Transport;
@@ -10,20 +10,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tourbillon_api::Event;
 
-/// The longest event that is read.
+/// The greatest size of an event, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// The time without a byte after which a connection counts as broken. The service sends a comment each 15 s.
+/// How long a connection may bring no byte before it counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// An item of the stream of events.
+/// An item of a stream of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. [`Event::missed`] counts the events before it that this reader missed: it was too slow for them, or
-    /// could not read them, since a later version of the service sent them.
+    /// An event. [`Event::missed`] counts the events just before it that this reader missed. The reader was too slow
+    /// for them, or a later version of the service sent them, so that they could not be read.
     Event(Box<Event>),
-    /// The connection broke, and there is a new connection. The events in between are missed: they are not stored, and
+    /// The connection broke, and a new connection was made. The events in between are missed. They are not stored, and
     /// their number is not known.
     Gap {
         /// The reason why the connection ended.
@@ -31,14 +31,14 @@ pub enum Seen {
     },
 }
 
-/// The events of a service.
+/// A stream of the events of a service.
 #[derive(Debug)]
 pub struct Events {
     transport: Arc<Transport>,
     path: String,
     reading: Option<Incoming>,
     parser: Parser,
-    /// The reason why the last connection ended, until there is a new connection.
+    /// Why the last connection ended. It is set until there is a new connection.
     lost: Option<Box<str>>,
     failures: u32,
     silence: Duration,
@@ -57,19 +57,19 @@ impl Events {
         }
     }
 
-    /// Sets the time without a byte after which a connection counts as broken. 45 s by default; the service sends a
-    /// comment each 15 s.
+    /// Sets how long a connection may bring no byte before it counts as broken; 45 s by default. The service sends a
+    /// comment every 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// Connects, so that events from now on are returned by later calls of [`Events::next`]. Without this call the
-    /// first call of `next` connects.
+    /// Connects now. Later calls of [`Events::next`] return the events from now on. Without this call, the first call
+    /// of `next` connects.
     ///
     /// # Errors
     ///
-    /// As [`Events::next`].
+    /// Fails as [`Events::next`] does.
     pub async fn open(&mut self) -> Result<(), Error> {
         if self.reading.is_none() && self.lost.is_none() {
             self.connect().await?;
@@ -77,16 +77,16 @@ impl Events {
         Ok(())
     }
 
-    /// The next event. A connection that breaks is made again, after pauses of up to 3 s, for as long as the caller
-    /// waits.
+    /// Waits for the next event. If the connection breaks, connects again as long as the caller waits, with pauses of
+    /// up to 3 s.
     ///
     /// # Errors
     ///
-    /// Fails if there is no first connection, or if the service refuses the request. A later call tries again.
+    /// Fails if the first connection cannot be made, or if the service refuses the request. A later call tries again.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, no event is lost that a later call would return.
+    /// If the future is dropped, no event is lost: a later call returns it.
     pub async fn next(&mut self) -> Result<Seen, Error> {
         loop {
             if let Some(event) = self.parser.events.pop_front() {
@@ -113,7 +113,7 @@ impl Events {
         }
     }
 
-    /// Connects, and returns the gap if there was a connection before.
+    /// Connects. If there was a connection before, returns the gap since it broke.
     async fn connect(&mut self) -> Result<Option<Seen>, Error> {
         if self.failures > 0 || self.lost.is_some() {
             let longest = 200_u64 << self.failures.min(4);
@@ -138,22 +138,22 @@ impl Events {
         }
     }
 
-    /// The events as a stream, which ends after an error.
+    /// Turns the events into a stream, which ends after an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Seen, Error>> + Send {
         stream::try_unfold(self, async |mut events| Ok(Some((events.next().await?, events))))
     }
 }
 
-/// Reads a body of the type `text/event-stream`.
+/// Parses a body of the type `text/event-stream`.
 #[derive(Debug, Default)]
 struct Parser {
-    /// The beginning of a line.
+    /// The start of an incomplete line.
     line: Vec<u8>,
-    /// The data of the event that has begun.
+    /// The data of an incomplete event.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of events, since the last event that was read, that cannot be read: those of a later version of the
-    /// service.
+    /// The number of events since the last readable event that could not be read, since a later version of the service
+    /// sent them.
     unread: u64,
 }
 
@@ -194,7 +194,7 @@ impl Parser {
             }
             self.data.extend_from_slice(data.trim_ascii_start());
         }
-        // Comments and other fields say nothing here.
+        // Comments and other fields are ignored.
     }
 }
 

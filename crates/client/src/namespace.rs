@@ -1,4 +1,4 @@
-//! A namespace: its timers, its limits and its secrets.
+//! A namespace of a service: its timers, its limits and its secrets.
 
 use crate::error::Error;
 use crate::pages::List;
@@ -16,11 +16,11 @@ use tourbillon_api::{
     NewTimer, Operation, OperationState, Page, Preview, QueueView, Renewed, ReplayMany,
 };
 
-/// The timers of one namespace. It can be cloned cheaply.
+/// Gives access to the timers of a namespace. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     transport: Arc<Transport>,
-    /// The path `/v1/namespaces/{name}`.
+    /// The path of the namespace, `/v1/namespaces/{name}`.
     path: Arc<str>,
 }
 
@@ -29,34 +29,34 @@ impl Namespace {
         Self { transport, path: join(&["v1", "namespaces", name]).into() }
     }
 
-    /// A path below the namespace's.
+    /// Returns a path below the namespace's path.
     fn below(&self, segments: &[&str]) -> String {
         let mut path = String::from(&*self.path);
         segments.iter().for_each(|segment| push(&mut path, segment));
         path
     }
 
-    /// Makes a timer, once the returned value is awaited. Such a request carries an idempotency key, a fresh one by
-    /// default, so that it is repeated if its outcome is unknown, and yet makes one timer.
+    /// Prepares the creation of a timer. Awaiting the result makes the timer. The request carries an idempotency key, a
+    /// fresh key by default. So it can be repeated if its outcome is unknown, and still makes a single timer.
     #[must_use = "the timer is made when this is awaited"]
     pub fn place<'a>(&'a self, timer: &'a NewTimer) -> Place<'a> {
         Place::new(&self.transport, &self.path, timer)
     }
 
-    /// The timer with this key. The call asks the service nothing.
+    /// Gives access to the timer with this key. Sends no request.
     #[must_use]
     pub fn key(&self, key: &str) -> TimerAt<'_> {
         TimerAt::new(&self.transport, &self.path, "timers", key)
     }
 
-    /// The timer with this id. The call asks the service nothing.
+    /// Gives access to the timer with this id. Sends no request.
     #[must_use]
     pub fn id(&self, id: &str) -> TimerAt<'_> {
         TimerAt::new(&self.transport, &self.path, "ids", id)
     }
 
-    /// Delivers the dead timer with this id again, as if it were new. A dead timer has left its key to others, so that
-    /// it has its id only.
+    /// Delivers a dead timer again, as if it were new. It is found only by its id, since another timer may have its
+    /// key.
     ///
     /// # Errors
     ///
@@ -66,25 +66,25 @@ impl Namespace {
         self.id(id).verb("replay").await
     }
 
-    /// A list of timers, all of the namespace unless it is narrowed.
+    /// Makes a list of timers. Unless narrowed, it has all timers of the namespace. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.transport), self.below(&["timers"]))
     }
 
-    /// The schedule with this key. The call asks the service nothing.
+    /// Gives access to the schedule with this key. Sends no request.
     #[must_use]
     pub fn schedule(&self, key: &str) -> ScheduleAt<'_> {
         ScheduleAt::new(&self.transport, &self.path, key)
     }
 
-    /// The namespace's schedules, a page at a time. The call asks the service nothing.
+    /// Makes a list of the namespace's schedules, to be read page by page. Sends no request.
     #[must_use]
     pub fn schedules(&self) -> SchedulePages {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// The next ten instants of a schedule that is not made.
+    /// Returns the next ten instants of a schedule without making it.
     ///
     /// # Errors
     ///
@@ -94,16 +94,16 @@ impl Namespace {
         self.transport.send(&Call { effect: Effect::Read, ..call }).await
     }
 
-    /// Makes many changes, in order, in one transaction. It is not repeated.
+    /// Makes many changes, in order, in one transaction. The request is never repeated.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. A change that was refused is a part of the answer.
+    /// See [`Error`]. If a change is refused, the answer says so, and the call succeeds.
     pub async fn batch(&self, batch: &Batch) -> Result<BatchAnswer, Error> {
         self.transport.send(&Call::change(Method::POST, self.below(&["batch"])).json(batch)?).await
     }
 
-    /// Begins to cancel many timers.
+    /// Starts an operation that cancels many timers.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Namespace {
         self.transport.send(&Call::change(Method::POST, self.below(&["cancellations"])).json(which)?).await
     }
 
-    /// Begins to replay dead timers.
+    /// Starts an operation that replays dead timers.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Namespace {
         self.transport.send(&Call::change(Method::POST, self.below(&["replays"])).json(which)?).await
     }
 
-    /// The queues in which timers or receivers wait, by name.
+    /// Returns the queues in which timers or receivers wait, sorted by name.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
-    /// The operations that run, or have ended within the last hour, the newest first.
+    /// Returns the operations that run, or have ended within the last hour, the newest first.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Namespace {
         Ok(page.items)
     }
 
-    /// An operation.
+    /// Returns the state of an operation.
     ///
     /// # Errors
     ///
@@ -149,8 +149,8 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["operations", id]))).await
     }
 
-    /// Waits until an operation has ended, and asks for its state after 50 ms, then ever more seldom, in the end each
-    /// second. `progress` is called with each state.
+    /// Waits until an operation has ended. Asks for its state after 50 ms, then less and less often, at least once a
+    /// second. Calls `progress` with each state.
     ///
     /// # Errors
     ///
@@ -172,39 +172,39 @@ impl Namespace {
         Ok(operation)
     }
 
-    /// A queue from which timers are fetched. The call asks the service nothing.
+    /// Gives access to a queue from which timers are fetched. Sends no request.
     #[must_use]
     pub fn queue(&self, name: &str) -> Queue {
         Queue::new(Arc::clone(&self.transport), self.below(&["queues", name, "claims"]))
     }
 
-    /// Ends the delivery of a timer that was fetched: the timer is done. Returns once the service has stored that: a
-    /// service that is killed does not hand the timer over again. In a file, a loss of power within some 20 ms can
-    /// still take the end, and the timer is delivered again under the same id.
+    /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored this: a
+    /// service that is killed later does not hand the timer over again. With a store in a file, a loss of power within
+    /// some 20 ms can still lose the report. Then the timer is delivered again under the same id.
     ///
     /// # Errors
     ///
     /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over: then the timer is, or
-    /// was, delivered again. After an error whose outcome is unknown the call may be repeated; `claim-ended` can mean
-    /// then that the first call has had its effect.
+    /// was, delivered again. After an error whose outcome is unknown, the call may be repeated. Then `claim-ended` can
+    /// also mean that the first call took effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }
 
-    /// Says that the delivery of a timer that was fetched has failed.
+    /// Reports that the delivery of a fetched timer has failed.
     ///
     /// # Errors
     ///
-    /// As [`Namespace::ack`].
+    /// Fails as [`Namespace::ack`] does.
     pub async fn nack(&self, claim: &str, nack: &Nack) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Prolongs the delivery of a timer that was fetched, by the time that the timer's policy gives one attempt.
+    /// Prolongs the delivery of a fetched timer by the time that its policy gives an attempt.
     ///
     /// # Errors
     ///
-    /// As [`Namespace::ack`].
+    /// Fails as [`Namespace::ack`] does.
     pub async fn renew(&self, claim: &str) -> Result<Renewed, Error> {
         self.transport.send(&Call::change(Method::POST, self.below(&["claims", claim, "renew"]))).await
     }
@@ -213,7 +213,7 @@ impl Namespace {
         self.transport.send_for(call, |_| Ok(())).await
     }
 
-    /// The namespace as the service shows it.
+    /// Returns the namespace's limits and numbers.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl Namespace {
         self.settle(&Call::change(Method::DELETE, self.path.to_string())).await
     }
 
-    /// Makes a new signing secret. Those before it sign too for a while.
+    /// Makes a new signing secret. Older secrets keep signing for a while.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Lists, which the service shows a page at a time.
+//! Reads lists, which the service returns page by page.
 
 use crate::error::Error;
 use crate::path::query;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Page, Phase, Timer};
 
-/// A list of any items: its conditions, and the place of the next page.
+/// A list of any items: its conditions, and the position of the next page.
 #[derive(Clone)]
 pub(crate) struct Paged {
     transport: Arc<Transport>,
@@ -25,14 +25,15 @@ impl Paged {
         Self { transport, path, conditions: Vec::new(), cursor: None, is_done: false }
     }
 
-    /// Sets a condition, and replaces a former condition of this name.
+    /// Sets a condition. Replaces an earlier condition with the same name.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.conditions.retain(|(other, _)| *other != name);
         self.conditions.push((name, value.into()));
         self
     }
 
-    /// The next page, or none after the last page. After an error the same page is asked for again.
+    /// Fetches the next page; returns `None` after the last page. After an error, the next call asks for the same page
+    /// again.
     pub(crate) async fn next_page<T: DeserializeOwned>(&mut self) -> Result<Option<Vec<T>>, Error> {
         if self.is_done {
             return Ok(None);
@@ -57,13 +58,13 @@ impl fmt::Debug for Paged {
     }
 }
 
-/// The word of a condition whose values are words.
+/// Returns the word by which an enum's value is written in a query.
 pub(crate) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
-/// The conditions of a list of timers.
+/// A list of timers, with conditions.
 #[derive(Clone, Debug)]
 pub struct List(Paged);
 
@@ -72,56 +73,56 @@ impl List {
         Self(Paged::new(transport, path))
     }
 
-    /// Only timers in this phase.
+    /// Keeps only timers in this phase.
     #[must_use]
     pub fn phase(self, phase: Phase) -> Self {
         Self(self.0.with("phase", word(phase)))
     }
 
-    /// Only timers that have this label.
+    /// Keeps only timers that have this label.
     #[must_use]
     pub fn label(self, label: impl Into<String>) -> Self {
         Self(self.0.with("label", label))
     }
 
-    /// Only timers whose keys begin with this text.
+    /// Keeps only timers whose keys begin with this text.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         Self(self.0.with("key_prefix", prefix))
     }
 
-    /// Only timers that are due before this moment.
+    /// Keeps only timers that are due before this moment.
     #[must_use]
     pub fn due_before(self, moment: Moment) -> Self {
         Self(self.0.with("due_before", moment.to_string()))
     }
 
-    /// Only timers that are due after this moment.
+    /// Keeps only timers that are due after this moment.
     #[must_use]
     pub fn due_after(self, moment: Moment) -> Self {
         Self(self.0.with("due_after", moment.to_string()))
     }
 
-    /// Only timers that were made after this moment. A moment in the future finds the timers that were made while the
+    /// Keeps only timers that were made after this moment. A moment in the future finds timers that were made while the
     /// service's clock was ahead.
     #[must_use]
     pub fn created_after(self, moment: Moment) -> Self {
         Self(self.0.with("created_after", moment.to_string()))
     }
 
-    /// Sets the greatest number of timers of a page. 50 by default, at most 200.
+    /// Sets the greatest number of timers in a page; 50 by default, at most 200.
     #[must_use]
     pub fn page_size(self, timers: u32) -> Self {
         Self(self.0.with("limit", timers.to_string()))
     }
 
-    /// The list's pages. The call asks the service nothing.
+    /// Starts to read the list page by page. Sends no request yet.
     #[must_use]
     pub fn pages(self) -> Pages {
         Pages(self.0)
     }
 
-    /// The list's timers, with a request for each page.
+    /// Returns the list's timers as a stream, which sends a request for each page.
     pub fn stream(self) -> impl Stream<Item = Result<Timer, Error>> + Send {
         let pages = stream::try_unfold(self.pages(), async |mut pages| {
             let page = pages.next_page().await?;
@@ -131,16 +132,17 @@ impl List {
     }
 }
 
-/// The pages of a list. A timer that is made, moved or ended while the pages are read may be left out or come twice.
+/// Reads a list page by page. A timer that is made, moved or ended while the pages are read may be left out or come
+/// twice.
 #[derive(Clone, Debug)]
 pub struct Pages(Paged);
 
 impl Pages {
-    /// The next page, or none after the last page. An empty page may be followed by further pages.
+    /// Fetches the next page; returns `None` after the last page. An empty page may be followed by further pages.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. After an error the same page is asked for again.
+    /// See [`Error`]. After an error, the next call asks for the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Timer>>, Error> {
         self.0.next_page().await
     }

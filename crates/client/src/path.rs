@@ -1,12 +1,12 @@
-//! Paths and queries of requests.
+//! Builds paths and queries of requests.
 
 use core::fmt::Write as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// The characters to escape: all except the unreserved characters of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Adds a segment to a path. A segment of dots alone is escaped, since those change the path on its way.
+/// Appends a segment to a path. Escapes the segments `.` and `..`, since proxies would resolve them.
 pub(crate) fn push(path: &mut String, segment: &str) {
     path.push('/');
     match segment {
@@ -16,14 +16,14 @@ pub(crate) fn push(path: &mut String, segment: &str) {
     }
 }
 
-/// A path of these segments.
+/// Builds a path from segments.
 pub(crate) fn join(segments: &[&str]) -> String {
     let mut path = String::new();
     segments.iter().for_each(|segment| push(&mut path, segment));
     path
 }
 
-/// A query, without those that have no value.
+/// Builds a query from the pairs that have a value.
 pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = String::new();
     for (name, value) in pairs {

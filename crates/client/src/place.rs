@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use tourbillon_api::{NewTimer, Placed};
 use uuid::Uuid;
 
-/// The creation of a timer, which is made when it is awaited.
+/// A prepared creation of a timer. Awaiting it sends the request.
 #[derive(Clone)]
 pub struct Place<'a> {
     transport: &'a Transport,
@@ -26,20 +26,20 @@ impl<'a> Place<'a> {
         Self { transport, namespace, timer, key: None, idempotency_key: None, trace: None }
     }
 
-    /// Gives the timer a key, by which it is shown, moved, cancelled and replaced.
+    /// Gives the timer a key. By its key, a timer is shown, moved, cancelled and replaced.
     #[must_use]
     pub fn key(self, key: &'a str) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// Sets the idempotency key, for a repetition by another process, or after a restart of this process. By default
-    /// each creation has a fresh key.
+    /// Sets the idempotency key. With it, another process, or this process after a restart, can repeat the creation. By
+    /// default each creation has a fresh key.
     #[must_use]
     pub fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }
     }
 
-    /// Sets the trace context, a `traceparent` of W3C, which each delivery carries.
+    /// Sets the trace context, a `traceparent` of W3C. Each delivery of the timer carries it.
     #[must_use]
     pub fn trace(self, traceparent: &'a str) -> Self {
         Self { trace: Some(traceparent), ..self }

@@ -1,4 +1,4 @@
-//! Timers that this client fetches.
+//! Fetches due timers from a queue.
 
 use crate::error::Error;
 use crate::transport::{Call, Transport};
@@ -7,7 +7,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{Claim, ClaimRequest, Claims};
 
-/// A queue from which timers are fetched.
+/// Gives access to a queue from which timers are fetched.
 #[derive(Clone, Debug)]
 pub struct Queue {
     transport: Arc<Transport>,
@@ -19,16 +19,16 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches at most `max` timers (1 to 100) that are due. If no timer is due, the service waits for the first timer,
-    /// at most for `wait` (at most 20 s). If none becomes due in time, the list is empty.
+    /// Fetches up to `max` (1 to 100) due timers. If no timer is due, the service waits for the first, up to `wait` (at
+    /// most 20 s). If none becomes due in time, the result is empty.
     ///
-    /// Acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends; otherwise it is
+    /// Acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends. Otherwise the timer is
     /// delivered again.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. If the outcome is unknown, timers may have been fetched that this call does not return. They are
-    /// delivered again.
+    /// See [`Error`]. If the outcome is unknown, the service may have handed out timers that this call does not return.
+    /// They are delivered again.
     pub async fn claim(&self, max: u32, wait: Duration) -> Result<Vec<Claim>, Error> {
         let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).unsigned_abs();
         let request = ClaimRequest { max: Some(max), wait_ms: Some(wait_ms) };

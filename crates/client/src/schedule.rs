@@ -1,4 +1,4 @@
-//! Schedules, which make timers again and again.
+//! Schedules, which make timers repeatedly.
 
 use crate::error::Error;
 use crate::pages::Paged;
@@ -9,7 +9,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{Backfill, NewSchedule, Operation, Removed, SchedulePatch, ScheduleView, Triggered};
 
-/// A schedule by its key.
+/// Gives access to a schedule by its key.
 #[derive(Clone)]
 pub struct ScheduleAt<'a> {
     transport: &'a Transport,
@@ -23,16 +23,16 @@ impl<'a> ScheduleAt<'a> {
         Self { transport, path }
     }
 
-    /// The schedule with its next ten instants.
+    /// Returns the schedule with its next ten instants.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn get(&self) -> Result<ScheduleView, Error> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Makes the schedule, or changes it as a whole.
+    /// Makes the schedule, or replaces it as a whole.
     ///
     /// # Errors
     ///
@@ -41,16 +41,17 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::PUT, self.path.clone()).json(schedule)?).await
     }
 
-    /// Changes the fields that are given.
+    /// Changes only the fields that the patch sets.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn patch(&self, patch: &SchedulePatch) -> Result<ScheduleView, Error> {
         self.transport.send(&Call::change(Method::PATCH, self.path.clone()).json(patch)?).await
     }
 
-    /// Removes the schedule. Its occurrences stay. That there is none is an answer, no error.
+    /// Removes the schedule. Timers that it has made stay. If the schedule does not exist, the answer says so, and the
+    /// call succeeds.
     ///
     /// # Errors
     ///
@@ -59,38 +60,38 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Pauses the schedule: its instants pass by.
+    /// Pauses the schedule: its instants pass without a timer.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn pause(&self) -> Result<ScheduleView, Error> {
         self.transport.send(&self.verb("pause")).await
     }
 
-    /// Ends a pause.
+    /// Ends a pause of the schedule.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn resume(&self) -> Result<ScheduleView, Error> {
         self.transport.send(&self.verb("resume")).await
     }
 
-    /// Makes an occurrence now.
+    /// Makes a timer of the schedule now.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn trigger(&self) -> Result<Triggered, Error> {
         self.transport.send(&self.verb("trigger")).await
     }
 
-    /// Begins to make the occurrences of a range in the past.
+    /// Starts an operation that makes the timers of a range in the past.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if there is no such schedule.
+    /// See [`Error`]. Fails with the problem `not-found` if the schedule does not exist.
     pub async fn backfill(&self, backfill: &Backfill) -> Result<Operation, Error> {
         self.transport.send(&self.verb("backfill").json(backfill)?).await
     }
@@ -106,7 +107,7 @@ impl fmt::Debug for ScheduleAt<'_> {
     }
 }
 
-/// The pages of a list of schedules, in the order of their keys.
+/// Reads a list of schedules page by page, in the order of their keys.
 #[derive(Clone, Debug)]
 pub struct SchedulePages(Paged);
 
@@ -115,17 +116,17 @@ impl SchedulePages {
         Self(Paged::new(transport, path))
     }
 
-    /// Only schedules whose keys begin with this text.
+    /// Keeps only schedules whose keys begin with this text.
     #[must_use]
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         Self(self.0.with("key_prefix", prefix))
     }
 
-    /// The next page, or none after the last page.
+    /// Fetches the next page; returns `None` after the last page.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. After an error the same page is asked for again.
+    /// See [`Error`]. After an error, the next call asks for the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ScheduleView>>, Error> {
         self.0.next_page().await
     }

@@ -1,4 +1,4 @@
-//! One stored timer.
+//! A stored timer.
 
 use crate::error::Error;
 use crate::path::push;
@@ -8,7 +8,7 @@ use core::time::Duration;
 use http::Method;
 use tourbillon_api::{Cancelled, Changed, Delay, Moment, Past, Timer};
 
-/// A stored timer by its key or id.
+/// Gives access to a stored timer by its key or its id.
 #[derive(Clone)]
 pub struct TimerAt<'a> {
     transport: &'a Transport,
@@ -22,26 +22,27 @@ impl<'a> TimerAt<'a> {
         Self { transport, path }
     }
 
-    /// The timer as it is stored.
+    /// Returns the timer as it is stored.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if no such timer is stored: there was none, or it has ended.
+    /// See [`Error`]. Fails with the problem `not-found` if the timer is not stored: it never was, or it has ended.
     pub async fn get(&self) -> Result<Timer, Error> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// The past of the timer, or, by key, of the last timer that had it: its attempts and its end. It may have ended
-    /// not long ago.
+    /// Returns the timer's attempts and its end. By key, it is the last timer that had the key. A timer that has ended
+    /// is still known for some time.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if the service knows nothing of such a timer.
+    /// See [`Error`]. Fails with the problem `not-found` if the service no longer knows the timer.
     pub async fn past(&self) -> Result<Past, Error> {
         self.transport.send(&Call::read(format!("{}/past", self.path))).await
     }
 
-    /// Cancels the timer, or drops a dead one. That there is none is an answer, no error.
+    /// Cancels the timer, or drops it if it is dead. If the timer does not exist, the answer says so, and the call
+    /// succeeds.
     ///
     /// # Errors
     ///
@@ -50,20 +51,20 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Moves the timer's due moment.
+    /// Sets the timer's due moment.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found`, or `wrong-phase` if the timer does not wait.
+    /// See [`Error`]. Fails with the problem `not-found`, or with `wrong-phase` if the timer does not wait.
     pub async fn move_to(&self, due: Moment) -> Result<Changed, Error> {
         self.moved(&Delay { due: Some(due), delay_ms: None }).await
     }
 
-    /// Moves the timer's due moment to `delay` from now, by the service's clock.
+    /// Sets the timer's due moment to `delay` from now, by the service's clock.
     ///
     /// # Errors
     ///
-    /// As [`TimerAt::move_to`].
+    /// Fails as [`TimerAt::move_to`] does.
     pub async fn move_after(&self, delay: Duration) -> Result<Changed, Error> {
         let millis = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX).unsigned_abs();
         self.moved(&Delay { due: None, delay_ms: Some(millis) }).await
@@ -73,11 +74,11 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::change(Method::PATCH, self.path.clone()).json(to)?).await
     }
 
-    /// Delivers the timer now.
+    /// Makes the timer due now.
     ///
     /// # Errors
     ///
-    /// As [`TimerAt::move_to`].
+    /// Fails as [`TimerAt::move_to`] does.
     pub async fn fire(&self) -> Result<Changed, Error> {
         self.verb("fire").await
     }
@@ -86,16 +87,16 @@ impl<'a> TimerAt<'a> {
     ///
     /// # Errors
     ///
-    /// As [`TimerAt::move_to`].
+    /// Fails as [`TimerAt::move_to`] does.
     pub async fn pause(&self) -> Result<Changed, Error> {
         self.verb("pause").await
     }
 
-    /// Ends a pause.
+    /// Ends a pause of the timer.
     ///
     /// # Errors
     ///
-    /// As [`TimerAt::move_to`].
+    /// Fails as [`TimerAt::move_to`] does.
     pub async fn resume(&self) -> Result<Changed, Error> {
         self.verb("resume").await
     }

@@ -1,4 +1,4 @@
-//! One request and its answer: repetitions, and the outcome of an answer or of its absence.
+//! Sends a request, repeats it if that is safe, and decides on the outcome.
 //!
 //! | what happens | a read | a creation with an idempotency key | another change |
 //! |---|---|---|---|
@@ -11,9 +11,9 @@
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! If no repetition succeeds, and the outcome of any of them is unknown, then the call's outcome is unknown, whatever
-//! the last answer was. Exceptions are the problems that hold for the first request as well: it cannot be read, or is
-//! refused for its content.
+//! If no repetition succeeds and the outcome of any attempt is unknown, the call's outcome is unknown, whatever the
+//! last answer was. The exceptions are problems that hold for the first attempt as well: the request cannot be read, or
+//! its content is refused.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};
@@ -28,35 +28,35 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{FieldFault, Problem, ProblemKind};
 
-/// The largest answer that is read.
+/// The greatest size of an answer, in bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
 
 /// The longest pause before a repetition. If the service asks for a longer pause, the call fails instead.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The effect of a request on the service.
+/// The effect of a request on the service, which decides about repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
+    /// The request changes nothing.
     Read,
-    /// It makes a timer under an idempotency key, so that it can be repeated.
+    /// The request makes a timer under an idempotency key, so it can be repeated.
     Creation,
-    /// It must not be repeated.
+    /// The request makes another change, so it must not be repeated.
     Change,
 }
 
-/// A request.
+/// A request to the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    /// The path with the query.
+    /// The path, with the query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// The time for which the service itself waits.
+    /// How long the service itself waits before it answers.
     pub(crate) wait: Duration,
-    /// A status besides those of success whose body is the answer.
+    /// A status outside of 2xx that also counts as a success.
     pub(crate) also: Option<StatusCode>,
 }
 
@@ -87,38 +87,38 @@ impl Call {
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) client: Client<Connector, Full<Bytes>>,
-    /// Scheme, host and the beginning of all paths, without a slash at its end.
+    /// Scheme, host, and the start of all paths, without a slash at the end.
     pub(crate) base: Box<str>,
     pub(crate) authorisation: Option<HeaderValue>,
     pub(crate) timeout: Duration,
     pub(crate) repeats: u32,
 }
 
-/// An attempt without an answer.
+/// An attempt to send a request that failed, and whether to repeat it.
 #[derive(Debug)]
 struct Failed {
     error: Error,
-    /// The shortest pause after which the request is sent again, if it may be.
+    /// The shortest pause before a repetition; `None` if the request must not be repeated.
     again: Option<Duration>,
 }
 
-/// The way in which an exchange broke.
+/// Says when an exchange with the service broke, which decides whether the service may have fulfilled the request.
 enum Broken {
     /// The request was not sent.
     Before(String),
     /// The request may have been received.
     After(String),
-    /// The time was over.
+    /// The answer did not come within the client's time limit.
     Late,
 }
 
 impl Transport {
-    /// Sends a request and reads its answer in JSON.
+    /// Sends a request, and decodes its answer from JSON.
     pub(crate) async fn send<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         self.send_for(call, |bytes| serde_json::from_slice(bytes).map_err(|error| error.to_string())).await
     }
 
-    /// Sends a request and reads its answer by `decode`.
+    /// Sends a request, and decodes its answer by `decode`.
     pub(crate) async fn send_for<T>(
         &self,
         call: &Call,
@@ -180,14 +180,14 @@ impl Transport {
         Err(refused(status, &body, call.effect))
     }
 
-    /// Sends a request for events, whose answer has no end. Returns after the answer's head.
+    /// Sends a request for events, whose answer has no end. Returns once the head of the answer has come.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
         self.begin(&call).await
     }
 
-    /// Sends a request that changes nothing, once. Returns after the answer's head.
+    /// Sends a request that changes nothing, without repetitions. Returns once the head of the answer has come.
     pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
         let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
@@ -218,7 +218,7 @@ impl Transport {
         }
         headers.extend(call.headers.iter().cloned());
         self.client.request(request).await.map_err(|error| {
-            // The error's own text names a part of the client; its cause says what happened.
+            // The error's own text names only a part of the client. Its cause says what happened.
             let cause = core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
             let text = format!("{}: {cause}", self.base);
             if error.is_connect() || is_unsent(&error) { Broken::Before(text) } else { Broken::After(text) }
@@ -226,7 +226,7 @@ impl Transport {
     }
 }
 
-/// Whether hyper gave the request back, since the connection had ended before the request was written.
+/// Returns whether hyper gave the request back unsent, since the connection had ended before.
 fn is_unsent(error: &(dyn core::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -261,7 +261,7 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// The failure for an answer without a success status.
+/// Returns the failure for an answer without a success status, and whether the request may be repeated.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
         let may_repeat = match problem.kind {
@@ -287,7 +287,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem as it may come from a later version of the service.
+/// A problem, read leniently: a later version of the service may have sent it.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -303,7 +303,7 @@ struct LaterProblem {
     retry_after_ms: Option<u64>,
 }
 
-/// The problem in an answer. A kind that this version does not know becomes the general kind of its status.
+/// Reads the problem in an answer. An unknown kind becomes the general kind for its status.
 fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return Some(problem);
@@ -322,7 +322,7 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Whether the error of a repetition holds for the first request as well.
+/// Returns whether the error of a repetition also holds for the first attempt.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {
@@ -333,13 +333,14 @@ fn holds_for_all(error: &Error) -> bool {
     }
 }
 
-/// The pause before a repetition: half of 100 ms, 200 ms and so on, up to 3.2 s, and up to the same again at random.
+/// Returns the pause before a repetition: a random part between half and the whole of 100 ms, 200 ms and so on up to
+/// 3.2 s.
 fn back_off(sent: u32) -> Duration {
     let longest = 100_u64 << sent.min(5);
     Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))
 }
 
-/// The beginning of a body, for people.
+/// Returns the start of a body as text for people.
 fn beginning(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each.
+//! Starts a cluster of three primaries with a replica each.
 
 use crate::ports::free_port;
 use crate::server::{Server, is_installed};
@@ -6,28 +6,29 @@ use crate::wait::eventually;
 use redis::Value;
 use std::time::{Duration, Instant};
 
-/// The number of slots of a cluster.
+/// The number of slots into which a cluster divides its keys.
 const SLOTS: u16 = 16_384;
 
 /// The number of primaries.
 const PRIMARIES: u16 = 3;
 
-/// Six nodes: the first three are primaries at the start, and the node three places later is the replica of each.
+/// A cluster of six nodes. At the start, the nodes 0 to 2 are primaries, and the node 3 places further is the replica
+/// of each.
 #[derive(Debug)]
 pub struct Cluster {
     /// The nodes.
     pub nodes: Vec<Server>,
 }
 
-/// Slots of one primary.
+/// A range of slots that one primary owns.
 struct Range {
     first: i64,
     last: i64,
-    /// The ports of the nodes, the primary's first.
+    /// The ports of the primary and of its replicas, the primary's first.
     ports: Vec<i64>,
 }
 
-/// The answer to `CLUSTER SLOTS`.
+/// Asks a node for the ranges of slots by `CLUSTER SLOTS`.
 fn ranges(node: &Server) -> Vec<Range> {
     let fields = |value| match value {
         Value::Array(fields) => fields,
@@ -47,7 +48,7 @@ fn ranges(node: &Server) -> Vec<Range> {
 }
 
 impl Cluster {
-    /// Starts the nodes, and waits until each sees the whole cluster; `None` if no server is installed.
+    /// Starts the nodes, and waits until each sees the whole cluster. Returns `None` if no `redis-server` is installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         if !is_installed() {
@@ -59,9 +60,9 @@ impl Cluster {
                 let words = [
                     ["--cluster-enabled", "yes"],
                     ["--cluster-port", &bus],
-                    // The shorter, the more often nodes speak to each other, and the sooner they agree.
+                    // A short timeout makes nodes talk to each other more often, so that they agree sooner.
                     ["--cluster-node-timeout", "1000"],
-                    // A replica that was away for long may take over as well.
+                    // Lets a replica take over even after a long absence.
                     ["--cluster-replica-validity-factor", "0"],
                 ];
                 words.concat().into_iter().chain(arguments.iter().copied()).map(str::to_owned).collect()
@@ -84,7 +85,7 @@ impl Cluster {
             let node = &self.nodes[usize::from(index)];
             node.command(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
         }
-        // Each meets each: gossip would take seconds.
+        // Introduces every node to every other: gossip would take seconds.
         for (place, node) in self.nodes.iter().enumerate() {
             let bus: Vec<String> = node.query(&["CONFIG", "GET", "cluster-port"]);
             for other in &self.nodes[..place] {
@@ -120,8 +121,8 @@ impl Cluster {
         }
     }
 
-    /// Lets the nodes take another for dead after this time without an answer. At the start it is a minute, so that a
-    /// machine that is busy changes no roles.
+    /// Sets after which silence nodes take another node for dead. It is a minute at first, so that a busy machine
+    /// changes no roles.
     pub fn node_timeout(&self, time: Duration) {
         let milliseconds = time.as_millis().to_string();
         for node in &self.nodes {
@@ -129,22 +130,22 @@ impl Cluster {
         }
     }
 
-    /// Makes a replica the primary of its pair: by a hand-over, in which nothing is lost, or as `how` says. Each
-    /// primary votes once in twice the node timeout for a replica of the same primary, so a pair may change roles and
-    /// change back in this time, and no more.
+    /// Makes the node `replica` the primary of its pair. Without `how`, the old primary hands over and nothing is lost.
+    /// `how` may be `FORCE` or `TAKEOVER`. A primary votes for replicas of the same primary only once in twice the node
+    /// timeout. So within that time a pair can change roles and change back, but no more.
     ///
     /// # Panics
     ///
     /// If the replica has not taken over within three minutes.
     pub fn take_over(&self, replica: usize, how: Option<&str>) {
-        /// The time after which a replica has given a hand-over up.
+        /// The time after which a replica has given up a hand-over.
         const HAND_OVER: Duration = Duration::from_secs(6);
         let again_after = how.map_or(HAND_OVER, |_| Duration::from_secs(1));
         let words: Vec<&str> = ["CLUSTER", "FAILOVER"].into_iter().chain(how).collect();
         let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
         eventually("the replica takes over", || {
             let is_over = node.info("role").as_deref() == Some("master");
-            // The votes may be refused, and the hand-over may take too long on a busy machine.
+            // The votes may be refused, or the hand-over may take too long on a busy machine. So it asks again.
             if !is_over && asked.is_none_or(|asked| asked.elapsed() > again_after) {
                 asked = Some(Instant::now());
                 drop(node.try_query::<Value>(&words));
@@ -153,7 +154,7 @@ impl Cluster {
         });
     }
 
-    /// Whether the node knows the ids of all others, and not only their addresses.
+    /// Returns whether the node knows the ids of all nodes, and not only their addresses.
     fn ids_known_to(&self, node: &Server) -> bool {
         let known: String = node.query(&["CLUSTER", "NODES"]);
         self.nodes.iter().all(|other| {
@@ -162,20 +163,19 @@ impl Cluster {
         })
     }
 
-    /// URLs of all nodes.
+    /// Returns the URLs of all nodes.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The place in [`nodes`](Self::nodes) of the primary that has the slot, as the node at the place `witness` sees
-    /// it.
+    /// Returns the index in [`nodes`](Self::nodes) of the primary that owns the slot, as the node `witness` sees it.
     #[must_use]
     pub fn owner(&self, witness: usize, slot: u16) -> Option<usize> {
         let slot = i64::from(slot);
@@ -185,7 +185,8 @@ impl Cluster {
         self.nodes.iter().position(|node| Some(&i64::from(node.port())) == range.ports.first())
     }
 
-    /// Begins to move a slot: the source answers with redirections for keys that it no longer has.
+    /// Begins to move a slot from the node `from` to the node `to`. From now on `from` redirects calls for keys that it
+    /// no longer has.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
         let ids = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
@@ -194,7 +195,7 @@ impl Cluster {
         source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
     }
 
-    /// Moves these keys of a slot that is being moved.
+    /// Moves these keys of a slot after [`begin_move`](Self::begin_move).
     pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         for key in keys {
@@ -202,7 +203,7 @@ impl Cluster {
         }
     }
 
-    /// Moves the slot's remaining keys. From then on the source redirects all calls to the slot.
+    /// Moves all remaining keys of the slot. Afterwards `from` redirects all calls for the slot.
     pub fn move_all_keys(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         loop {
@@ -215,12 +216,12 @@ impl Cluster {
         }
     }
 
-    /// Moves the slot's remaining keys, and ends the move.
+    /// Moves all remaining keys of the slot, and makes `to` its owner.
     pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
         self.move_all_keys(slot, from, to);
         let slot = slot.to_string();
         let id: String = self.nodes[to].query(&["CLUSTER", "MYID"]);
-        // The target first, as the cluster's specification asks.
+        // The target comes first, as the specification of Redis Cluster asks.
         for node in [to, from] {
             self.nodes[node].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }

@@ -1,16 +1,18 @@
-//! Redis servers for tests, and faults between them and their clients.
+//! Starts Redis servers for tests, and does harm to them and to their connections.
 //!
-//! [`Server`] is one `redis-server`, [`Watched`] a primary with a replica and a Sentinel, [`Cluster`] six nodes. All
-//! run on free ports of the loopback interface, in temporary folders, and end when their value is dropped, in a test
-//! that panics, too. [`Proxy`] stands between a client and a server, and delays, cuts, silences, or loses replies.
+//! [`Server`] is one `redis-server`. [`Watched`] is a primary with a replica and a Sentinel. [`Cluster`] is six nodes.
+//! All listen on free ports of the loopback interface and keep their files in temporary folders. Each ends when its
+//! value is dropped, also if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
+//! silences connections, or loses replies.
 //!
-//! Each `start` returns `None`, and writes a line to standard error, where no `redis-server` is installed.
+//! If no `redis-server` is installed, each `start` writes a line to standard error and returns `None`.
 //!
-//! [`history`] has the records of clients, receivers and faults in a run, and finds the violations. With the feature
-//! `runner`, `run` has the parts of such a run: nodes as processes, clients, and a receiver. The program of this
-//! package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features runner -- --minutes 10`.
+//! [`history`] collects the records of a run (calls of clients, deliveries, faults) and finds violations in them. With
+//! the feature `runner`, the module `run` provides the parts of a run: nodes as processes, clients, and a receiver. The
+//! program of this package runs a list of scenarios: `cargo run -p tourbillon-fault --release --features runner --
+//! --minutes 10`.
 //!
-//! The functions panic if a server fails unexpectedly: a test has no use for such an error.
+//! The functions panic if a server fails unexpectedly, since a test can do nothing with such an error.
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "all of them are for tests")]

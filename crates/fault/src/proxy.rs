@@ -1,4 +1,4 @@
-//! A TCP proxy that does harm.
+//! A TCP proxy that harms the connections through it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,33 +9,33 @@ use std::time::Duration;
 /// What happens to the bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// They pass.
+    /// All bytes pass.
     #[default]
     Pass,
-    /// Requests pass, replies are lost.
+    /// Requests pass. Replies are lost.
     LoseReplies,
-    /// Requests are lost, replies pass: also messages to a subscriber.
+    /// Requests are lost. Replies and messages to a subscriber pass.
     LoseRequests,
-    /// All are lost, and neither side sees an end: the connection is half open.
+    /// All bytes are lost, and neither side sees an end: the connection is half open.
     Silence,
     /// A new connection is closed at once.
     Refuse,
 }
 
-/// Bytes in replies, and the bytes that stand there instead: as many.
+/// The bytes to look for in replies, and the bytes of the same length that replace them.
 type Rewriting = (Vec<u8>, Vec<u8>);
 
 #[derive(Debug, Default)]
 struct State {
     is_closed: bool,
-    /// What happens to connections that are made from now on.
+    /// The fate of connections that are accepted from now on.
     coming: Fate,
     delay: Duration,
     rewriting: Option<Rewriting>,
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
-    /// Pieces of replies that still pass before all are lost.
+    /// How many pieces of replies still pass before replies get lost; `None` if none get lost.
     passing: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// A proxy before a server. Its connections end when it is dropped.
+/// A proxy in front of a server. It closes its connections when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -76,7 +76,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy for the server at `target`.
+    /// Starts a proxy for the server at `target`.
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -89,67 +89,68 @@ impl Proxy {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// The address at which clients connect.
+    /// Returns the address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address as a URL.
+    /// Returns the proxy's address as a URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Holds each piece of data for `delay`, in both directions.
+    /// Delays each piece of data by `delay`, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// Replaces bytes in replies by as many others.
+    /// Replaces `from` by `to` in all replies. Both must have the same length.
     pub fn rewrite(&self, from: &str, to: &str) {
         assert_eq!(from.len(), to.len(), "the length of a reply stays");
         self.shared.state().rewriting = Some((from.into(), to.into()));
     }
 
-    /// Ends the connections of now.
+    /// Closes all present connections.
     pub fn cut(&self) {
         for link in self.shared.state().links.drain(..) {
             link.close();
         }
     }
 
-    /// Ends those of the connections of now that `is_meant` picks.
+    /// Closes the present connections for which `is_meant` returns true.
     pub fn cut_some(&self, mut is_meant: impl FnMut() -> bool) {
         for link in self.shared.state().links.extract_if(.., |_| is_meant()) {
             link.close();
         }
     }
 
-    /// Gives the connections of now this fate. It is not taken back: bytes that are lost stay lost.
+    /// Sets the fate of all present connections. Bytes that get lost are never sent later.
     pub fn doom(&self, fate: Fate) {
         for link in &self.shared.state().links {
             *link.fate() = fate;
         }
     }
 
-    /// Lets `replies` pieces of replies pass. Then loses all replies on the connection on which the next piece comes.
+    /// Lets `replies` more pieces of replies pass. The next piece decides: its connection loses all replies from then
+    /// on.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }
 
-    /// Gives the connections that are made from now on this fate.
+    /// Sets the fate of connections that are made from now on.
     pub fn greet(&self, fate: Fate) {
         self.shared.state().coming = fate;
     }
 
-    /// The number of connections that have been accepted.
+    /// Returns the number of connections that were accepted.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.state().accepted
     }
 
-    /// The number of pieces of replies that were lost.
+    /// Returns the number of pieces of replies that were lost.
     #[must_use]
     pub fn lost_replies(&self) -> usize {
         self.shared.state().lost_replies
@@ -160,7 +161,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.state().is_closed = true;
         self.cut();
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
@@ -194,13 +195,13 @@ fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<Shared>) {
         drop(state);
         for is_reply in [false, true] {
             let (link, shared) = (Arc::clone(&link), Arc::clone(shared));
-            // Ends with the connection.
+            // The thread ends with the connection.
             drop(thread::spawn(move || pump(&link, is_reply, &shared)));
         }
     }
 }
 
-/// Passes the data of one direction on.
+/// Copies the data of one direction until the connection ends.
 fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
     let (mut from, mut to) =
         if is_reply { (&link.server, &link.client) } else { (&link.client, &link.server) };
@@ -243,7 +244,7 @@ fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
             _ => {}
         }
     }
-    // The other side of a half-open connection sees no end.
+    // If the connection is half open, the other side must see no end.
     if *link.fate() != Fate::Silence {
         link.close();
         shared.state().links.retain(|other| !Arc::ptr_eq(other, link));

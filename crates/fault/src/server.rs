@@ -1,4 +1,4 @@
-//! One `redis-server`.
+//! Starts a `redis-server` and controls its process.
 
 use crate::ports::free_port;
 use crate::shift::Shift;
@@ -14,15 +14,15 @@ use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How often a server is started on another port if it ends at once: another process may have taken the first.
+/// How many ports to try for a server that ends at once: another process may have taken the port first.
 const STARTS: usize = 5;
 
-/// How long a command may take.
+/// How long to wait for the answer to a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// A `redis-server` of this test, which ends when the value is dropped.
+/// A `redis-server` for a test. The process ends when the value is dropped.
 ///
-/// Without arguments that say otherwise it neither writes snapshots nor an append-only file.
+/// By default it writes neither snapshots nor an append-only file.
 #[derive(Debug)]
 pub struct Server {
     folder: TempDir,
@@ -32,8 +32,9 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// Whether there is a `redis-server`, and `TOURBILLON_NO_REDIS` does not ask to do without. If not, one line of this
-/// process on standard error says which tests are skipped, past the captured output of the tests.
+/// Returns whether tests may start servers: a `redis-server` is installed, and `TOURBILLON_NO_REDIS` is not set. If
+/// not, the first call writes a line to standard error that says which tests are skipped. The line bypasses the tests'
+/// captured output.
 pub(crate) fn is_installed() -> bool {
     static TOLD: Once = Once::new();
     let reason = if std::env::var_os("TOURBILLON_NO_REDIS").is_some() {
@@ -56,20 +57,21 @@ pub(crate) fn is_installed() -> bool {
 }
 
 impl Server {
-    /// Starts a server with these arguments, such as `["--appendonly", "yes"]`; `None` if none is installed.
+    /// Starts a server with these arguments, such as `["--appendonly", "yes"]`. Returns `None` if no server is
+    /// installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         is_installed().then(|| Self::launch(|_| arguments.iter().map(|&word| word.to_owned()).collect()))
     }
 
-    /// Starts a server with the arguments that `arguments` gives for the server's folder.
+    /// Starts a server whose arguments depend on its folder: `arguments` gets the folder and returns them.
     #[must_use]
     pub fn start_in(arguments: impl Fn(&Path) -> Vec<String>) -> Option<Self> {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by `seconds`. `None` without a `redis-server`, or without a compiler
-    /// for C, which builds the library that shifts the time. The monotonic clock stays.
+    /// Starts a server whose time of day is off by `seconds`. The monotonic clock stays right. Returns `None` without a
+    /// `redis-server`. Also returns `None` without a compiler for C, which builds the library that shifts the time.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {
@@ -80,12 +82,12 @@ impl Server {
         Some(Self::launch_in(Some(&shift), owned))
     }
 
-    /// Sets the clock of a server that was [started shifted](Self::start_shifted), at once.
+    /// Changes at once by how much the clock of a [shifted server](Self::start_shifted) is off.
     pub fn set_shift(&self, seconds: i64) {
         self.shift.as_ref().expect("it was started shifted").set(seconds);
     }
 
-    /// Starts a server; one must be installed.
+    /// Starts a server. Panics if no `redis-server` is installed.
     pub(crate) fn launch(arguments: impl Fn(&Path) -> Vec<String>) -> Self {
         Self::launch_in(None, arguments)
     }
@@ -103,11 +105,11 @@ impl Server {
         panic!("the redis-server ended at once, {STARTS} times");
     }
 
-    /// Starts the process, and waits until it answers. Whether it did: otherwise it has ended.
+    /// Starts the process, and waits until it answers. Returns `false` if the process ended instead.
     fn run(&mut self) -> bool {
         let log = self.folder.path().join("log");
         let mut command = Command::new("redis-server");
-        // A configuration, such as Sentinel's, comes first.
+        // An argument without `--`, such as the file of a Sentinel, must come first.
         let (first, others) = match self.arguments.split_first() {
             Some((first, others)) if !first.starts_with("--") => (Some(first), others),
             _ => (None, &self.arguments[..]),
@@ -120,7 +122,7 @@ impl Server {
         command.arg("--logfile").arg(&log).args(["--daemonize", "no"]);
         if !others.iter().any(|word| word == "--sentinel") {
             command.args(["--save", "", "--appendonly", "no"]);
-            // A replica need not wait for others to come.
+            // A primary need not wait for further replicas before it sends its data.
             command.args(["--repl-diskless-sync-delay", "0"]);
         }
         if let Some(shift) = &self.shift {
@@ -146,41 +148,41 @@ impl Server {
         has_started
     }
 
-    /// The port.
+    /// Returns the port at which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address.
+    /// Returns the address at which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// The address as a URL.
+    /// Returns the server's address as a URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The process's number; 0 while the server is killed.
+    /// Returns the id of the process, or 0 while the server is killed.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// The folder in which the server runs.
+    /// Returns the folder in which the server keeps its files.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A connection as the default user.
+    /// Opens a connection as the default user.
     ///
     /// # Errors
     ///
-    /// Those of the connection.
+    /// Fails as the connection fails.
     pub fn connect(&self) -> RedisResult<Connection> {
         let connection = Client::open(self.url())?.get_connection_with_timeout(COMMAND)?;
         connection.set_read_timeout(Some(COMMAND))?;
@@ -188,11 +190,11 @@ impl Server {
         Ok(connection)
     }
 
-    /// The answer to a command, over a connection of its own.
+    /// Runs a command over a new connection, and returns the answer.
     ///
     /// # Errors
     ///
-    /// Those of the connection, and the server's.
+    /// Fails if the connection fails, or if the server answers with an error.
     pub fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::Cmd::new();
         for word in words {
@@ -201,22 +203,22 @@ impl Server {
         command.query(&mut self.connect()?)
     }
 
-    /// The answer to a command, over a connection of its own.
+    /// Runs a command over a new connection, and returns the answer. Panics on an error.
     #[must_use]
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_query(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Runs a command whose answer does not matter, unless it is an error.
+    /// Runs a command and ignores the answer. Panics on an error.
     pub fn command(&self, words: &[&str]) {
         drop(self.query::<redis::Value>(words));
     }
 
-    /// Runs a command on a server that has this password, over a connection of its own.
+    /// Runs a command over a new connection, with a password.
     ///
     /// # Panics
     ///
-    /// If the server answers an error.
+    /// If the server answers with an error.
     pub fn command_as(&self, password: &str, words: &[&str]) {
         let url = format!("redis://:{password}@127.0.0.1:{}", self.port);
         let mut command = redis::Cmd::new();
@@ -229,7 +231,7 @@ impl Server {
         ran.unwrap_or_else(|error| panic!("{words:?}: {error}"));
     }
 
-    /// The value of a field of `INFO`.
+    /// Returns the value of a field of `INFO`, if the server has it.
     #[must_use]
     pub fn info(&self, field: &str) -> Option<String> {
         let info: String = self.try_query(&["INFO"]).ok()?;
@@ -243,17 +245,17 @@ impl Server {
         kill_process(pid, signal).expect("a signal to a child");
     }
 
-    /// Stops the process as SIGSTOP does: its connections stay, and nothing is answered.
+    /// Stops the process by SIGSTOP: connections stay open, and nothing is answered.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process go on.
+    /// Lets a stopped process run on.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills the process with SIGKILL, and waits until it is gone.
+    /// Kills the process by SIGKILL, and waits until it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("a child can be killed");
@@ -261,9 +263,9 @@ impl Server {
         }
     }
 
-    /// Ends the process in order, as `SHUTDOWN` does, and waits until it is gone.
+    /// Ends the process by the command `SHUTDOWN`, and waits until it is gone.
     pub fn shut_down(&mut self) {
-        // The answer is the end of the connection.
+        // The server closes the connection instead of an answer.
         drop(self.try_query::<redis::Value>(&["SHUTDOWN"]));
         eventually("the server has ended in order", || {
             let child = self.child.as_mut().expect("the server runs");
@@ -272,8 +274,8 @@ impl Server {
         self.child = None;
     }
 
-    /// Starts the process again, on its port and in its folder, after [`kill`](Self::kill) or
-    /// [`shut_down`](Self::shut_down).
+    /// Starts the process again after [`kill`](Self::kill) or [`shut_down`](Self::shut_down), on the same port and in
+    /// the same folder.
     pub fn restart(&mut self) {
         self.kill();
         // Old connections may hold the port for a moment.
@@ -284,7 +286,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Ends a stopped process as well.
+            // SIGKILL also ends a process that is stopped.
             drop(child.kill());
             drop(child.wait());
         }

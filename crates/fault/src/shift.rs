@@ -1,4 +1,4 @@
-//! Processes whose time of day is wrong.
+//! Gives processes a wrong time of day.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The difference of the time of day of processes. It may change while they run, without notice to them. Their
-/// monotonic clock stays. Clones share one shift.
+/// By how much the time of day of some processes is off. It can change while they run, without a notice. Their
+/// monotonic clock stays right. Clones share the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 
 impl Shift {
-    /// A shift by `seconds`. Without a compiler for C, writes a line to standard error and returns `None`.
+    /// Creates a shift by `seconds`. Without a compiler for C, writes a line to standard error and returns `None`.
     #[must_use]
     pub fn new(seconds: i64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -38,14 +38,14 @@ impl Shift {
         self.0.path().join("seconds")
     }
 
-    /// Sets the clocks of all processes of this shift, at once.
+    /// Sets the shift to `seconds`, at once, for all processes that use it.
     pub fn set(&self, seconds: i64) {
         let new = self.0.path().join("new");
         fs::write(&new, seconds.to_string()).expect("a file in a temporary folder");
         fs::rename(new, self.file()).expect("a file in a temporary folder");
     }
 
-    /// Has the process of this command live in the shifted time. It must read its clock by the C library.
+    /// Makes the process of this command see the shifted time. The process must read its clock through the C library.
     pub fn apply(&self, command: &mut Command) {
         command.env("LD_PRELOAD", self.library()).env("SHIFT", self.file());
     }

@@ -1,4 +1,4 @@
-//! The table of runs.
+//! Prints the results of runs as a table.
 
 use std::io::{self, Write};
 use tourbillon_fault::history::{Broken, Lateness};
@@ -6,7 +6,7 @@ use tourbillon_fault::run::Row;
 
 /// Writes a line to standard output.
 pub(crate) fn say(line: &str) {
-    // Nobody reads it: the exit code says the same.
+    // A failed write does not matter: the exit code says the same.
     drop(writeln!(io::stdout(), "{line}"));
 }
 
@@ -28,9 +28,9 @@ pub(crate) fn head() {
     ));
 }
 
-/// A line for a run. `permitted` counts losses that the servers' settings permit: timers, and withdrawals behind `+`.
-/// `never` counts timers that are delivered at most once and that a fault has kept from their only delivery. The last
-/// figures say how late deliveries were: of a thousand, 500, 990, 999 and all were no later.
+/// Prints the line of a run. `permitted` counts losses that the servers' settings permit: timers, and withdrawals
+/// behind `+`. `never` counts timers delivered at most once that a fault kept from their only delivery. The last
+/// figures are percentiles of the lateness: 50, 99, 99.9 and 100 %.
 pub(crate) fn line(name: &str, row: &Row) {
     let findings = &row.findings;
     let duplicates: Vec<String> =

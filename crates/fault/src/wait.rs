@@ -1,25 +1,25 @@
-//! Waiting for conditions.
+//! Waits for conditions, with a limit.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a condition may take: far more than it needs on a machine that does something else.
+/// How long to wait for a condition. Even a busy machine needs far less.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until `is_so` holds.
 ///
 /// # Panics
 ///
-/// If it does not hold within three minutes. The message names `condition`.
+/// If `is_so` does not hold within three minutes. The message names `condition`.
 pub fn eventually(condition: &str, mut is_so: impl FnMut() -> bool) {
     eventually_some(condition, || is_so().then_some(()));
 }
 
-/// Waits until `find` returns a value.
+/// Waits until `find` returns a value, and returns that value.
 ///
 /// # Panics
 ///
-/// If it returns none within three minutes. The message names `condition`.
+/// If `find` returns nothing within three minutes. The message names `condition`.
 pub fn eventually_some<T>(condition: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

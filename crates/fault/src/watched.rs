@@ -1,30 +1,30 @@
-//! A primary with a replica, watched by a Sentinel.
+//! Starts a primary with a replica, watched by a Sentinel.
 
 use crate::server::Server;
 use crate::wait::eventually;
 use std::fs;
 use std::time::Duration;
 
-/// No server is taken for dead that is only slow.
+/// How long a server may be silent before the Sentinel takes it for dead. A server that is only slow answers sooner.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A primary and its replica, and one Sentinel that decides by itself.
+/// A primary, its replica, and one Sentinel, which needs no other Sentinel's vote.
 #[derive(Debug)]
 pub struct Watched {
-    /// The primary at the start.
+    /// The server that starts as the primary.
     pub first: Server,
-    /// Its replica at the start.
+    /// The server that starts as the replica.
     pub second: Server,
-    /// The Sentinel.
+    /// The Sentinel that watches both.
     pub sentinel: Server,
 }
 
 impl Watched {
-    /// The name of the primary in Sentinel.
+    /// The name by which the Sentinel knows the primary.
     pub const NAME: &str = "timers";
 
-    /// Starts the three, and waits until the replica follows and the Sentinel knows both; `None` if no server is
-    /// installed.
+    /// Starts the three servers. Waits until the replica follows and the Sentinel knows both. Returns `None` if no
+    /// `redis-server` is installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -32,8 +32,8 @@ impl Watched {
         Some(Self::join(first, second))
     }
 
-    /// As [`start`](Self::start), with a replica whose time of day is off by `seconds`. Also `None` without a compiler
-    /// for C.
+    /// Works as [`start`](Self::start), but shifts the replica's time of day by `seconds`. Also returns `None` without
+    /// a compiler for C.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -60,7 +60,7 @@ impl Watched {
             fs::write(&file, text).expect("a file in a temporary folder");
             vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
         });
-        // It looks at roles every ten seconds otherwise. Sentinels before 7.0 have no such command.
+        // Otherwise the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack this command.
         drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));
         eventually("the Sentinel knows the replica", || {
             let answer = sentinel.try_query::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", Self::NAME]);
@@ -69,42 +69,42 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Lets the Sentinel take a server for dead after this time without an answer. At the start it is a minute, so that
-    /// a machine that is busy changes no roles.
+    /// Sets how long a server may be silent before the Sentinel takes it for dead. It is a minute at first, so that a
+    /// busy machine changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
-    /// Waits until the replica of a primary that was killed has taken over, starts the old primary again, and waits
-    /// until it follows.
+    /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
+    /// it follows. The caller must have killed the primary.
     ///
     /// # Panics
     ///
-    /// If that takes more than three minutes.
+    /// If a step takes more than three minutes.
     pub fn fail_over(&mut self) {
         let Self { first, second, sentinel } = self;
         let (old, new) = if first.pid() == 0 { (first, second) } else { (second, first) };
         down_after(sentinel, Duration::from_secs(1));
-        // An old primary that is back before the Sentinel has noticed its end stays the primary, and its memory is
-        // empty.
+        // If the old primary came back before the Sentinel had noticed its end, it would stay the primary, with an
+        // empty memory.
         takes_over(sentinel, new);
-        // Nor must the old primary replace a new primary that is slow for a second, before the old primary follows.
+        // Until the old primary follows, it must not replace a new primary that is slow for a second.
         down_after(sentinel, LONG);
         old.restart();
-        // The Sentinel makes it a replica, which takes its time.
+        // The Sentinel turns the old primary into a replica, which takes some time.
         follows(old);
     }
 
-    /// Lets the Sentinel change the roles of the two, which both run, and waits until it has.
+    /// Makes the Sentinel swap the roles of the two running servers, and waits until they have swapped.
     ///
     /// # Panics
     ///
-    /// If that takes more than three minutes.
+    /// If a step takes more than three minutes.
     pub fn change_roles(&mut self) {
         let Self { first, second, sentinel } = self;
         let is_first = first.info("role").as_deref() == Some("master");
         let (old, new) = if is_first { (first, second) } else { (second, first) };
-        // It refuses while it does not know that the replica follows.
+        // The Sentinel refuses as long as it does not know that the replica follows.
         eventually("the Sentinel begins", || {
             sentinel.try_query::<String>(&["SENTINEL", "FAILOVER", Self::NAME]).is_ok()
         });

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
 use tourbillon::future::{ShutDown, Sleep};
 
-/// A sleep that survives the shutdown of its engine.
+/// A sleep that still completes at its deadline if its engine is shut down.
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,
-    /// The engine whose clock gives the time that is left.
+    /// The engine on which the sleep runs. Its clock shows how much time is left.
     source: Source,
     has_moved: bool,
 }
@@ -30,7 +30,7 @@ impl TimerSleep {
         pin!(self.sleep.try_wait()).poll(cx)
     }
 
-    /// Continues the sleep for the time that is left, on an engine that is not shut down.
+    /// Continues the sleep for the rest of its time, on an engine that is never shut down.
     fn move_to_fallback(&mut self) {
         let left = self.sleep.deadline() - self.source.now();
         if let Some(engine) = fallback_engine() {
@@ -54,7 +54,7 @@ impl Future for TimerSleep {
             outcome = ready!(this.poll_on_engine(cx));
         }
         if outcome.is_err() {
-            // No engine is left, so the task polls by the clock.
+            // No engine is left. So the task is woken again and again, and checks the clock each time.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,12 +1,12 @@
-//! The engine on which sleeps run.
+//! Chooses the engine on which sleeps run.
 
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// An engine for sleeps. The default is the process's own.
+/// The engine on which sleeps run. By default it is the process's own engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The engine; `None` for the process's own.
+    /// The engine that the caller chose; `None` for the process's own.
     engine: Option<Handle<Wakeup>>,
 }
 

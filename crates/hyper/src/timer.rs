@@ -1,4 +1,4 @@
-//! hyper's timer on an engine.
+//! Implements hyper's timer on an engine.
 
 use crate::sleep::TimerSleep;
 use crate::source::Source;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// An engine as the timer for the builders of hyper and hyper-util: for `header_read_timeout`, `keep_alive_interval`,
-/// `pool_timer`.
+/// A timer for the builders of hyper and hyper-util that runs on an engine. For `header_read_timeout`,
+/// `keep_alive_interval` and `pool_timer`.
 ///
 /// A sleep makes a timer of the engine when it is first polled, if its deadline is in the future.
 /// [`reset`](rt::Timer::reset) arms that timer again, which costs a store and a load if the deadline becomes later. If
@@ -45,14 +45,14 @@ pub struct TourbillonTimer {
 }
 
 impl TourbillonTimer {
-    /// A timer on `engine`.
+    /// Makes a timer that runs on `engine`.
     #[must_use]
     pub fn new(engine: Handle<Wakeup>) -> Self {
         Self { source: Source::of(engine) }
     }
 
-    /// A timer on the process's own engine, which starts with the first sleep and is never shut down. [`Default`] makes
-    /// the same timer.
+    /// Makes a timer that runs on the process's own engine, which starts with the first sleep and is never shut down.
+    /// [`Default`] makes the same timer.
     ///
     /// The first sleep panics if the system refuses that engine its threads: see [`tourbillon::future::global`].
     #[must_use]

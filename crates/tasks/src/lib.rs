@@ -1,6 +1,6 @@
-//! Tasks on the timer engine [`tourbillon`]: closures that run once after a delay, that repeat, or that run on owned
-//! timers; timers by key; idle timeouts, maps whose entries expire and delay queues. All of them share one set of
-//! threads.
+//! Tasks on the timer engine [`tourbillon`]. A task is a closure that runs once after a delay, that repeats, or that
+//! runs on an owned timer. The crate also has timers by key, idle timeouts, maps whose entries expire, delay queues and
+//! rate limiters. All of them share one set of threads.
 //!
 //! An [`Engine`](tourbillon::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
 //! payloads carry the closure to run, so that a whole process can share one set of threads. A one-shot costs an
@@ -41,26 +41,26 @@
 //!
 //! # Out of scope
 //!
-//! Tasks that survive a restart, and tasks that await: their future can sleep by itself (feature `async` of
-//! [`tourbillon`]).
+//! Tasks that survive a restart are out of scope. So are tasks that await: their future can sleep by itself (feature
+//! `async` of [`tourbillon`]).
 //!
 //! # Features
 //!
-//! - `calendar`: tasks repeat by cron expressions and days of the month, of the crate `tourbillon-calendar`, here the
-//!   module `calendar`.
-//! - `stream`: a receiver of a delay queue is a `Stream`.
+//! - `calendar`: tasks repeat by cron expressions and days of the month. The crate `tourbillon-calendar` is the module
+//!   `calendar` here.
+//! - `stream`: the receiver of a delay queue is a `Stream`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: the door to threads and atomics.
+// Floor 0: the only access to threads and atomics.
 mod sync;
 
-// Floor 1: the map of keys in shards.
+// Floor 1: the map of keys, divided into shards.
 mod map;
 
-// Floor 2: tasks, which repeat, and their engines.
+// Floor 2: tasks and their engines.
 mod task;
 
 // Floor 3: timers by key.
@@ -69,7 +69,7 @@ pub mod keyed;
 // Floor 4: ready-made uses.
 pub mod uses;
 
-// Floor 5: unwind safety of all these types.
+// Floor 5: unwind safety of all public types.
 mod unwind;
 
 #[cfg(feature = "calendar")]

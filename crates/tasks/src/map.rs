@@ -1,17 +1,18 @@
-//! A map that many threads change. It consists of shards, each a table behind a lock of its own.
+//! A map that many threads change at the same time. It consists of shards. Each shard is a table behind its own lock.
 //!
-//! The locks sleep. A lock that spins does well until its holder is preempted. With a few keys and more threads than
-//! cores, a holder is always preempted. There are many shards, so that the growth of one table, which happens under its
-//! lock, is short: each table has a small part of the keys.
+//! A thread that waits for a lock sleeps. Spinning would be fast until the holder is preempted. With few keys and more
+//! threads than cores, some holder is always preempted. There are many shards, so that each table is small. A table
+//! grows under its lock, and a small table grows fast.
 //!
 //! # Under a lock
-//! Hashing, comparing and cloning a key, and the closures that are passed to a method, run under a lock. Entries that
-//! are taken out are returned, to be dropped where nothing is locked.
+//! Keys are hashed, compared and cloned under a lock. Closures that are passed to a method run under a lock, too.
+//! Entries that are taken out are returned, so that the caller drops them when nothing is locked.
 //!
 //! # Synchronisation
-//! Each method takes the lock of the key's shard. A method of the whole map takes each lock in turn, an empty shard's
-//! lock, too. So a [`take_all`](LockedMap::take_all) that begins after an entry was inserted finds that entry. A thread
-//! that inserts an entry which a `take_all` missed sees everything that happened before that `take_all`.
+//! Each method takes the lock of the key's shard. A method on the whole map takes the locks of all shards, one after
+//! the other, also of empty shards. So a [`take_all`](LockedMap::take_all) that begins after an insertion finds the
+//! entry. If a `take_all` misses an entry, the thread that inserts the entry sees everything that happened before that
+//! `take_all`.
 
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
 use core::borrow::Borrow;
@@ -19,12 +20,12 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The number of shards of a map that many threads change.
+/// The number of a map's shards by default. Threads that use different shards do not wait for each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard. It is on a cache line of its own, since each thread that enters writes its lock.
+/// A shard of the map. It has a cache line of its own, since each thread that locks it writes to it.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
 
@@ -33,7 +34,7 @@ pub(crate) struct LockedMap<K, V> {
     shards: Box<[Shard<K, V>]>,
 }
 
-/// The shard of a key, locked.
+/// Gives access to a key's entry. Keeps the key's shard locked until it is dropped.
 pub(crate) struct Entry<'a, K, V> {
     table: RwLockWriteGuard<'a, Table<K, V>>,
     hasher: &'a RandomState,
@@ -45,14 +46,14 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Self::with_shards(SHARDS)
     }
 
-    /// A map with `shards` shards, a power of two; few are enough for a map of little use.
+    /// Makes a map with `shards` shards, a power of two. A map that is rarely used needs only a few.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
         Self { hasher: RandomState::new(), shards }
     }
 
-    /// Locks the shard of a key, to look at the key's entry or to make one.
+    /// Locks the shard of a key, to read or insert the key's entry.
     pub(crate) fn entry<Q: Hash + ?Sized>(&self, key: &Q) -> Entry<'_, K, V>
     where
         K: Borrow<Q>,
@@ -61,7 +62,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Entry { table: self.shard(hash).write(), hasher: &self.hasher, hash }
     }
 
-    /// Calls `f` with the value of a key and returns its result. Other threads may read the entry during the call.
+    /// Calls `f` with the value of a key, and returns its result. Other threads may read the entry during the call.
     pub(crate) fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -78,7 +79,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.read(key, |_| ()).is_some()
     }
 
-    /// Takes the entry of a key out, if it `is_wanted`.
+    /// Takes the entry of a key out, if `is_wanted` returns true for its value.
     pub(crate) fn remove_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -92,7 +93,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         is_wanted(&mut found.get_mut().1).then(|| found.remove().0)
     }
 
-    /// Takes out all entries that are wanted.
+    /// Takes out all entries for which `is_wanted` returns true.
     pub(crate) fn extract_if(&self, mut is_wanted: impl FnMut(&K, &V) -> bool) -> Vec<(K, V)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -125,14 +126,15 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.shards.iter().all(|shard| shard.read().is_empty())
     }
 
-    /// The shard of a hash, chosen by bits that no table looks at: a table takes the lowest, and the seven highest.
+    /// Returns the shard of a hash. The choice uses bits that the tables ignore: a table uses the lowest bits and the
+    /// seven highest.
     fn shard(&self, hash: u64) -> &Shard<K, V> {
         &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
     }
 }
 
 impl<K: Eq + Hash, V> Entry<'_, K, V> {
-    /// The value, if the key has one.
+    /// Returns the value of the key, if there is one.
     pub(crate) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -140,7 +142,7 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         self.get_with_key(key).map(|(_, value)| value)
     }
 
-    /// The entry, if the key has one.
+    /// Returns the stored key and its value, if the key has an entry.
     pub(crate) fn get_with_key<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<(&K, &mut V)>
     where
         K: Borrow<Q>,
@@ -149,7 +151,7 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         entry.map(|(key, value)| (&*key, value))
     }
 
-    /// Makes the entry of a key that has none.
+    /// Inserts an entry for a key that has none.
     pub(crate) fn insert(mut self, key: K, value: V) {
         let Self { table, hasher, hash } = &mut self;
         table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));

@@ -1,7 +1,7 @@
-//! The only door to atomics, locks and threads.
+//! The only module that uses atomics, locks and threads of the system.
 //!
-//! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
-//! in `loom_tests/` explore the code that users run.
+//! In a build for loom's models (`--cfg tourbillon_loom`, library tests only) the same names refer to loom's types. So
+//! the models in `loom_tests/` explore the code that users run.
 
 #[cfg(all(test, tourbillon_loom))]
 mod imp {
@@ -10,7 +10,7 @@ mod imp {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
 
-    /// A model has no time: a timed park waits for its unpark.
+    /// Parks without a limit: a model has no time, so a timed park waits for its unpark.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
     }
@@ -18,7 +18,7 @@ mod imp {
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
-    /// A lock that models enter.
+    /// A lock that loom's models track.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -29,19 +29,20 @@ use core::time::Duration;
 use std::sync::{LockResult, TryLockError, TryLockResult};
 
 pub(crate) use imp::*;
-/// An `Arc` that models do not track: for objects that users and executors share.
+/// An `Arc` that loom's models do not track, for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks that no model enters: those of the maps, of a task's progress, and of lists that change rarely.
+/// Locks that loom's models do not track: of the maps, of a task's progress, and of lists that change rarely.
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-/// The time for which a child waits for a lock that another thread of the child may hold, and the looks in that time.
+/// How long a forked child tries to get a lock that another thread of the child may hold. [`LOOKS`] is the number of
+/// tries.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// Locks, for calls that end in the child of a fork as well. A thread of the parent that held the lock at the fork
-/// holds it there for ever: the child gives up after a moment, and `None` says so.
+/// Takes a lock, unless a fork has lost it. A lock that a thread of the parent held at the fork is never released in
+/// the child. So in the child, this function tries for a moment and then returns `None`.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,
@@ -60,7 +61,7 @@ pub(crate) fn lock_unless_lost<G>(
     None
 }
 
-/// Ignores a lock's poison: no lock here guards data that a panic could leave half-changed.
+/// Takes the guard of a poisoned lock. No lock here protects data that a panic could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, std::sync::PoisonError<G>>) -> G {
     result.unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Panics: which types a closure may take into `catch_unwind`.
+//! Declares which types a closure may take into `catch_unwind`.
 //!
-//! A panic that unwinds through a call leaves no map, queue or task half-changed: no code of users that may panic runs
-//! between two changes that belong together, and locks ignore their poison. So every handle may be used after a panic.
+//! A panic that unwinds through a call leaves no map, queue or task half-changed. User code that may panic never runs
+//! between two changes that belong together, and locks ignore their poison. So every handle can be used after a panic.
 
 use crate::keyed::Keyed;
 use crate::task::{DrivenTasks, Key, NamedTasks, Task, TaskEngine, TaskTimer, Tasks};

@@ -1,4 +1,4 @@
-//! Bodies with a limit on the wait for each frame and a limit on their whole time.
+//! Limits how long a body may take: for each frame, and as a whole.
 
 use crate::error::{Elapsed, Part, TimeoutError};
 use crate::timers::Timers;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// A limit and the sleep that ends when the limit has passed.
+/// A time limit, and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
     part: Part,
@@ -69,12 +69,12 @@ pin_project! {
 }
 
 impl<B> TimeoutBody<B> {
-    /// A body that has no limits yet. Its limits will be on the process's own engine.
+    /// Makes a body that has no limits yet. Its limits will run on the process's own engine.
     pub fn new(body: B) -> Self {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }
 
-    /// Puts the limits that are set after this call on `engine`.
+    /// Makes the limits that are set after this call run on `engine`.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { timers: Timers::on(engine), ..self }
@@ -102,12 +102,12 @@ impl<B> TimeoutBody<B> {
         Self { total: Some(Limit { part: Part::BodyTotal, limit, sleep }), ..self }
     }
 
-    /// The inner body.
+    /// Returns the inner body.
     pub fn get_ref(&self) -> &B {
         &self.body
     }
 
-    /// The inner body, without the limits.
+    /// Returns the inner body, without the limits.
     pub fn into_inner(self) -> B {
         self.body
     }

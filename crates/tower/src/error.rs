@@ -1,23 +1,23 @@
-//! The errors: a limit that has passed, and the error of the inner service or body.
+//! The errors of limited services and bodies.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// The part that was limited.
+/// The part of a service or a body that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
-    /// A service, from its call to its response.
+    /// The response of a service. The limit counts from the call.
     Response,
-    /// The wait for one frame of a body.
+    /// The wait for a single frame of a body.
     BodyIdle,
-    /// A body, from the call that set its limit to the body's end.
+    /// A whole body. The limit counts from the call that set it to the body's end.
     BodyTotal,
 }
 
-/// The error of a limit: the limit has passed, or its engine was shut down before.
+/// The error for a limit: the limit has passed, or its engine was shut down before that. Says which limit it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -30,19 +30,20 @@ impl Elapsed {
         Self { part, limit, is_shut_down }
     }
 
-    /// The part that took too long.
+    /// Returns the part that took too long.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
     }
 
-    /// The limit: the longest time that was allowed.
+    /// Returns the limit: the longest time that was allowed.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Whether the engine was shut down before the limit had passed, so that no timer could report the limit any more.
+    /// Returns whether the engine was shut down before the limit had passed. Without it, no timer could report the
+    /// limit.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.is_shut_down
@@ -76,15 +77,13 @@ impl From<Elapsed> for io::Error {
     }
 }
 
-/// The error of a limited service or body: a limit has passed, or the service or body has failed with an error of its
-/// own.
+/// The error of a limited service or body. Either a limit has passed, or the service or body has failed by itself.
 ///
 /// This error converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the inner error
 /// does. The box contains the inner error itself, or for a limit an [`Elapsed`], which `downcast_ref` finds. That
 /// conversion is possible only because this type does not implement [`Error`], as a boxed error does not.
 ///
-/// Either a limit ended the wait, or the error is the inner one: there is no third case, so that a `match` on the error
-/// of a service that cannot fail is complete without another arm.
+/// There is no third case. So a `match` on the error of a service that cannot fail is complete without another arm.
 ///
 /// # Examples
 ///
@@ -113,7 +112,7 @@ pub enum TimeoutError<E> {
 }
 
 impl<E> TimeoutError<E> {
-    /// The limit that ended the wait, if a limit did.
+    /// Returns the limit that ended the wait, if a limit did.
     #[must_use]
     pub fn elapsed(&self) -> Option<Elapsed> {
         match self {
@@ -122,7 +121,7 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// The error of the service or the body itself, if it has failed.
+    /// Returns the error of the service or the body, if it has failed by itself.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

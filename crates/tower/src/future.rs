@@ -1,4 +1,4 @@
-//! The future of a response with a limit on its time.
+//! The future of a response whose time is limited.
 
 use crate::error::{Elapsed, Part, TimeoutError};
 use pin_project_lite::pin_project;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use tourbillon::future;
 
 pin_project! {
-    /// The future of a [`Timeout`](crate::Timeout): completes with the response of its service, or with the error of
-    /// the limit.
+    /// The future that a [`Timeout`](crate::Timeout) returns. It completes with the response of its service, or with
+    /// the error of the limit.
     ///
     /// The service's own future is polled first: a response that is ready is returned, however late this future is
     /// polled. A response that is ready at once costs no timer. Dropping this future drops the service's future, and

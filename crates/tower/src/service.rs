@@ -1,4 +1,4 @@
-//! The layer and its service.
+//! The layer that limits the time of responses, and its service.
 
 use crate::error::TimeoutError;
 use crate::future::ResponseFuture;
@@ -31,7 +31,8 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// A layer that limits services to `limit`, on the process's own engine, which starts with the first call.
+    /// Makes a layer that limits services to `limit`. It runs on the process's own engine, which starts with the first
+    /// call.
     ///
     /// With a limit of zero, the response must be ready at the first poll; [`Duration::MAX`] means no limit.
     #[must_use]
@@ -39,7 +40,7 @@ impl TimeoutLayer {
         Self { limit, timers: Timers::default() }
     }
 
-    /// The same layer on `engine`. Requests that are in flight when that engine is shut down fail with an
+    /// Makes the limit run on `engine`. If the engine is shut down, requests in flight fail with an
     /// [`Elapsed`](crate::Elapsed) whose [`is_shut_down`](crate::Elapsed::is_shut_down) is true.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
@@ -55,7 +56,7 @@ impl<S> Layer<S> for TimeoutLayer {
     }
 }
 
-/// A service with a limit on the time of each response.
+/// A service whose responses have a time limit.
 ///
 /// The time begins when [`call`](Service::call) begins, and ends when the response is ready. Two spans are *not*
 /// included. The first is the wait until the service is ready: `poll_ready` has no limit, since an error of
@@ -115,7 +116,7 @@ pub struct Timeout<S> {
 }
 
 impl<S> Timeout<S> {
-    /// Limits `inner` to `limit`: see [`TimeoutLayer::new`].
+    /// Wraps `inner` with a limit: see [`TimeoutLayer::new`].
     pub fn new(inner: S, limit: Duration) -> Self {
         TimeoutLayer::new(limit).layer(inner)
     }
@@ -126,17 +127,17 @@ impl<S> Timeout<S> {
         Self { timers: Timers::on(engine), ..self }
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service, mutably.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without the limit.
+    /// Returns the inner service, without the limit.
     pub fn into_inner(self) -> S {
         self.inner
     }

@@ -1,4 +1,4 @@
-//! The engine on which a limit runs.
+//! Chooses the engine on which a limit runs.
 
 use std::time::Duration;
 #[cfg(feature = "http-body")]
@@ -6,7 +6,7 @@ use tourbillon::future::Sleep;
 use tourbillon::future::{self, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The engine of a limit: the process's own, or an engine that the caller chose.
+/// The engine on which a limit runs: the process's own, or an engine that the caller chose.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     given: Option<Handle<Wakeup>>,
@@ -17,11 +17,11 @@ impl Timers {
         Self { given: Some(engine.clone()) }
     }
 
-    /// The moment that is `delay` from now; for a delay of zero, a moment that has come already.
+    /// Returns the moment `delay` from now. For a delay of zero, returns a moment that has certainly passed.
     pub(crate) fn deadline(&self, delay: Duration) -> Timestamp {
         if delay.is_zero() {
-            // A clock may be ahead of the true time by microseconds: with its reading as the deadline, the future would
-            // wait for a tick.
+            // The clock may be ahead of the true time by microseconds. If its reading were the deadline, the future
+            // would wait for a tick.
             return Timestamp::ZERO;
         }
         self.given.as_ref().map_or_else(future::now, Handle::now) + delay

@@ -1,8 +1,8 @@
-//! Ids: names of timers in a table whose places are reused.
+//! Ids of timers, in a table whose slots are reused.
 
 use core::fmt;
 
-/// The name of one scheduled timer: its slot and the slot's generation.
+/// The id of a scheduled timer: its slot in a table, and the slot's generation.
 ///
 /// Ids are plain values. An id whose timer has fired or was cancelled is *stale*, and stays distinguishable from later
 /// ids of its slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (The number
@@ -34,8 +34,8 @@ const MANY: u32 = 32;
 const IS_OF_MANY: u64 = 1 << 63;
 
 impl TimerId {
-    /// The id of a slot's timer. The id contains as many low bits of the generation as there is room for: 39 in the
-    /// first 16,777,216 slots, 31 in the others.
+    /// Makes the id of a slot's timer. The id contains as many low bits of the generation as fit: 39 in the first
+    /// 16,777,216 slots, 31 in the others.
     #[inline(always)]
     #[must_use]
     pub const fn new(index: u32, generation: u64) -> Self {
@@ -46,7 +46,7 @@ impl TimerId {
         }
     }
 
-    /// The slot that the id names. An id from elsewhere ([`from_bits`](Self::from_bits)) may name any slot.
+    /// Returns the slot that the id names. An id from elsewhere ([`from_bits`](Self::from_bits)) may name any slot.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the index")]
@@ -54,7 +54,8 @@ impl TimerId {
         if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
     }
 
-    /// Whether the id names the timer of this `generation` of its slot, as far as the generation bits in the id show.
+    /// Returns whether the id names the timer of this `generation` of its slot, as far as the id's bits of the
+    /// generation show.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(self, generation: u64) -> bool {
@@ -66,20 +67,20 @@ impl TimerId {
         differs == 0
     }
 
-    /// The low bits of the generation, which the id contains.
+    /// Returns the low bits of the generation that the id contains.
     const fn generation(self) -> u64 {
         (self.0 & !IS_OF_MANY) >> if self.0 & IS_OF_MANY == 0 { FEW } else { MANY }
     }
 
-    /// The id as a number, for places that can only keep numbers.
+    /// Returns the id as a number, for places that can only keep numbers.
     #[inline]
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The id for a number that [`to_bits`](Self::to_bits) returned. Any other number makes a stale or a wrong id, but
-    /// is never unsound.
+    /// Makes an id from a number that [`to_bits`](Self::to_bits) returned. Any other number makes a stale or a wrong
+    /// id, but is never unsound.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

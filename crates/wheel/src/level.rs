@@ -1,16 +1,16 @@
-//! The levels of a wheel: each level is a ring of slots of one width, with a bitmap of the occupied slots.
+//! The levels of a wheel. Each level is a ring of slots of one width, with a bitmap of the occupied slots.
 
 use crate::slot::Slot;
 use crate::ticket::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// One level of a wheel with a radix of `2^BITS`.
+/// A level of a wheel with a radix of `2^BITS`.
 ///
-/// The ring holds two revolutions, the present revolution and the next. So a ticket can move down to this level up to a
-/// whole revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number,
-/// `tick >> shift`, counted from tick 0; the ring holds the numbers from the wheel's position to the position plus
-/// `2 * 2^BITS - 1`.
+/// The ring holds two revolutions: the present and the next. So a ticket can move down to this level up to a whole
+/// revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number, `tick >>
+/// shift`, counted from tick 0. The ring holds the numbers from the wheel's position to the position plus `2 * 2^BITS -
+/// 1`.
 #[derive(Debug)]
 pub(super) struct Level<T, const BITS: u32> {
     slots: Box<[Slot<T>]>,
@@ -20,7 +20,7 @@ pub(super) struct Level<T, const BITS: u32> {
 
 impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     const RING: u64 = 2 << BITS;
-    /// Words of the bitmap: a power of two.
+    /// The number of words in the bitmap: a power of two.
     const WORDS: usize = (2usize << BITS) / 64;
 
     pub(super) fn new(depth: usize) -> Self {
@@ -38,14 +38,14 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         depth as u32 * BITS
     }
 
-    /// The finest level that can hold a ticket for `tick`, which is after `position`.
+    /// Returns the finest level that can hold a ticket for `tick`, which must be after `position`.
     #[inline]
     pub(super) fn depth_for(tick: u64, position: u64) -> usize {
         let ahead = tick - position;
         let bits = u64::BITS - (ahead | 1).leading_zeros();
         let depth = ((bits - 1) / BITS) as usize;
-        // `ahead` has at most `depth + 1` digits, so the ring at `depth` holds the tick; perhaps the ring of the next
-        // finer level does, too.
+        // `ahead` has at most `depth + 1` digits, so the ring at `depth` holds the tick. The ring of the next finer
+        // level may hold it, too.
         match depth.checked_sub(1) {
             Some(finer) if Self::holds(finer, tick, position) => finer,
             _ => depth,
@@ -58,7 +58,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket; returns the first tick of its slot.
+    /// Adds a ticket, and returns the first tick of its slot.
     #[inline]
     pub(super) fn push(&mut self, ticket: T) -> u64 {
         let number = ticket.tick().0 >> self.shift;
@@ -74,11 +74,11 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (number & (Self::RING - 1)) as usize
     }
 
-    /// The number of the first occupied slot after `position`. O(ring / 64).
+    /// Returns the number of the first occupied slot after `position`. O(ring / 64).
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
-        // The word that contains `from` is looked at twice: its upper part first, its lower part last.
+        // The word that contains `from` is read twice: its upper part first, its lower part last.
         for step in 0..=Self::WORDS {
             let word = (from / 64 + step) % Self::WORDS;
             let mut bits = self.occupied[word];
@@ -100,7 +100,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Runs `change` on a slot and keeps the bitmap up to date.
+    /// Calls `change` with a slot, and keeps the bitmap up to date.
     #[inline]
     pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
@@ -115,19 +115,19 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         result
     }
 
-    /// The first tick of a slot.
+    /// Returns the first tick of a slot.
     pub(super) fn start_of(&self, number: u64) -> u64 {
         number << self.shift
     }
 
-    /// The tick at which to start spreading a coarse slot, so that `turns` turns are left. There are fewer turns if the
-    /// slot fits the next finer level only later.
+    /// Returns the tick at which to start spreading a coarse slot so that `turns` turns are left. If the slot fits the
+    /// next finer level only later, fewer turns are left.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }
 
-    /// Whether the next finer level can already hold all of this slot: the slot begins within one revolution of that
-    /// level.
+    /// Returns whether the next finer level can already hold the whole slot. It can if the slot begins within one
+    /// revolution of that level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
         (number << BITS) - (position >> finer) <= 1 << BITS

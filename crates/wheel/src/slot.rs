@@ -1,17 +1,17 @@
-//! Slots: a slot has the tickets of one span of time, in chunks.
+//! Slots of a wheel: each holds the tickets of one span of time, in chunks.
 
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// A slot: chunks of tickets, in no order.
+/// The tickets of one span of time, in chunks, in no order.
 ///
-/// The open chunk starts small and doubles, so that a slot with one ticket costs 64 bytes. From the second chunk on,
-/// chunks are made full-sized.
+/// The open chunk takes new tickets. It starts small and doubles, so that a slot with one ticket costs 64 bytes. From
+/// the second chunk on, chunks are allocated at full size.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     open: Vec<T>,
     full: Vec<Vec<T>>,
-    /// No ticket in the slot is before this tick; `u64::MAX` when the slot is empty.
+    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty.
     earliest: u64,
 }
 
@@ -35,8 +35,8 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes one chunk of at most `limit` tickets out of the slot. If the slot is empty, returns `None` and resets the
-    /// slot to a new slot.
+    /// Takes a chunk of at most `limit` tickets out of the slot. If the slot is empty, returns `None` and resets the
+    /// slot.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -62,11 +62,11 @@ impl<T: Ticket> Slot<T> {
         self.earliest
     }
 
-    /// Drops stale tickets until a live ticket stands first. Looks at about `looks` tickets at most.
+    /// Drops stale tickets until a live ticket stands first. Checks about `looks` tickets at most.
     ///
-    /// Each look drops a ticket, with two exceptions: one look per call, and the looks at one chunk that follow the
-    /// drop of the first ticket. So the dropped tickets bear the cost. In a slot of several chunks any live ticket
-    /// counts as the first.
+    /// Almost every checked ticket is dropped, so the drops bear the cost. There are two exceptions: one check in each
+    /// call, and the checks of a single chunk whose first ticket was dropped. In a slot of several chunks, any live
+    /// ticket counts as the first.
     pub(super) fn drop_stale_first(
         &mut self,
         looks: usize,
@@ -112,11 +112,11 @@ impl<T: Ticket> Slot<T> {
         self.full.len() + usize::from(!self.open.is_empty())
     }
 
-    /// Drops the stale tickets of one chunk. The first step of a slot (`unswept` is `None`) looks at the open chunk,
-    /// later steps at the full chunk before `unswept`.
+    /// Drops the stale tickets of one chunk. The first step on a slot (`unswept` is `None`) checks the open chunk. Each
+    /// later step checks the full chunk before `unswept`.
     ///
-    /// Survivors move to the open chunk, so that chunks stay dense; chunks that fill up stand behind `unswept`. No
-    /// ticket is looked at twice.
+    /// The remaining tickets move to the open chunk, so that chunks stay dense. Chunks that fill up stand behind
+    /// `unswept`, so no ticket is checked twice.
     pub(super) fn sweep_step(
         &mut self,
         unswept: Option<usize>,
@@ -149,7 +149,7 @@ impl<T: Ticket> Slot<T> {
     }
 }
 
-/// Puts the earliest ticket at the end of the chunk, and returns its tick.
+/// Moves the earliest ticket to the end of the chunk, and returns its tick.
 fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
     let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
@@ -157,28 +157,29 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     chunk[last].tick().0
 }
 
-/// The result of a search for stale tickets that stand first in a slot.
+/// The result of a search for stale tickets at the front of a slot.
 #[derive(Debug)]
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether a live ticket stands first now.
+    /// Whether the slot's first ticket is live now.
     pub(super) is_live: bool,
 }
 
-/// The result of one step of a sweep on a slot.
+/// The result of checking a few of a slot's tickets, as a step of a sweep of stale tickets.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// The number of full chunks that were not yet looked at; 0 ends the slot.
+    /// The number of full chunks that are still to be checked. At 0, the sweep goes on with the next slot.
     pub(super) unswept: usize,
 }
 
-/// Drops the stale tickets of `chunk` and counts them.
+/// Drops the stale tickets of `chunk`, and returns their number.
 ///
-/// Every ticket is checked and moved without a branch. If half of the tickets are stale, a branch would be mispredicted
-/// for every other ticket. Without branches, the loads of the timers' words overlap instead of waiting for each other.
+/// The loop checks and moves every ticket without a branch. If half of the tickets are stale, a branch would be
+/// mispredicted for every other ticket. Without branches, the loads of the timers' words overlap instead of waiting for
+/// each other.
 pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
     let before = chunk.len();
     let mut kept = 0;

@@ -71,7 +71,7 @@ impl<const BITS: u32> Rig<BITS> {
         self.check();
     }
 
-    /// Makes one advance; returns the ticks of the timers that fired, in order.
+    /// Makes one advance. Returns the ticks of the timers that fired, in order.
     fn step(&mut self, to: u64, budget: usize) -> (Vec<u64>, Progress) {
         let mut fired = Vec::new();
         let Self { wheel, pending, payloads } = self;
@@ -118,7 +118,7 @@ impl<const BITS: u32> Rig<BITS> {
     }
 }
 
-/// The bound that the module documents.
+/// Checks the bound on stale tickets that the module documents.
 fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     let (tickets, live) = (wheel.tickets(), wheel.len());
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");
@@ -139,7 +139,7 @@ impl Random {
         (self.next() >> 11) % bound
     }
 
-    /// A number of any magnitude, each as likely as the others.
+    /// Returns a random number. Each magnitude is equally likely.
     fn of_any_size(&mut self) -> u64 {
         self.next() >> self.below(64)
     }

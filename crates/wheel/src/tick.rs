@@ -1,4 +1,4 @@
-//! Points in wheel time, and their conversion from and to nanoseconds.
+//! Points in a wheel's time, and their conversion to and from nanoseconds.
 
 use core::num::NonZero;
 use core::time::Duration;
@@ -13,7 +13,7 @@ impl Tick {
     /// The last tick.
     pub const MAX: Tick = Tick(u64::MAX);
 
-    /// The tick `ticks` later, or the last tick of all.
+    /// Returns the tick `ticks` later, or the last tick if that would be beyond it.
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, ticks: u64) -> Tick {
@@ -64,12 +64,13 @@ impl Tick {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TickLength {
-    /// The length in nanoseconds, which is not zero.
+    /// The length in nanoseconds. It is never zero.
     nanos: u64,
 }
 
 impl TickLength {
-    /// Ticks of this length; `None` if the length is zero or longer than 2^64 - 1 nanoseconds, which are 584 years.
+    /// Makes ticks of this length. Returns `None` if the length is zero or longer than 2^64 - 1 nanoseconds, which are
+    /// 584 years.
     #[must_use]
     pub const fn new(length: Duration) -> Option<Self> {
         let Some(nanos) = length.as_secs().checked_mul(1_000_000_000) else { return None };
@@ -79,35 +80,35 @@ impl TickLength {
         }
     }
 
-    /// Ticks of `nanos` nanoseconds.
+    /// Makes ticks of `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: NonZero<u64>) -> Self {
         Self { nanos: nanos.get() }
     }
 
-    /// The first tick that does not begin before `deadline`, in nanoseconds: the tick to insert a timer for.
+    /// Returns the first tick that does not begin before `deadline`, in nanoseconds. Insert a timer for this tick.
     #[inline]
     #[must_use]
     pub const fn due_tick(self, deadline: u64) -> Tick {
         Tick(deadline.div_ceil(self.nanos))
     }
 
-    /// The last tick that has begun at `now`, in nanoseconds: the tick to advance to.
+    /// Returns the last tick that has begun at `now`, in nanoseconds. Advance the wheel to this tick.
     #[inline]
     #[must_use]
     pub const fn current_tick(self, now: u64) -> Tick {
         Tick(now / self.nanos)
     }
 
-    /// The moment at which `tick` begins, in nanoseconds; `u64::MAX` for a tick that begins after that moment.
+    /// Returns the moment at which `tick` begins, in nanoseconds; `u64::MAX` if it begins after that moment.
     #[inline]
     #[must_use]
     pub const fn start_of(self, tick: Tick) -> u64 {
         tick.0.saturating_mul(self.nanos)
     }
 
-    /// The earliest deadline, in nanoseconds, that is due at `tick` and at no earlier tick. It is one nanosecond after
-    /// the start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
+    /// Returns the earliest deadline, in nanoseconds, that is due at `tick` and at no earlier tick. It is one
+    /// nanosecond after the start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
     #[inline]
     #[must_use]
     pub const fn first_deadline_of(self, tick: Tick) -> u64 {
@@ -117,8 +118,8 @@ impl TickLength {
         }
     }
 
-    /// The number of whole ticks that fit into `time`. A time of more than 2^64 - 1 nanoseconds counts as 2^64 - 1
-    /// nanoseconds.
+    /// Returns the number of whole ticks that fit into `time`. A time of more than 2^64 - 1 nanoseconds counts as 2^64
+    /// - 1 nanoseconds.
     #[must_use]
     pub const fn whole_ticks(self, time: Duration) -> u64 {
         match Self::new(time) {
@@ -128,7 +129,7 @@ impl TickLength {
         }
     }
 
-    /// The length as a duration.
+    /// Returns the length of a tick as a duration.
     #[must_use]
     pub const fn as_duration(self) -> Duration {
         Duration::from_nanos(self.nanos)

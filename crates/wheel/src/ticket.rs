@@ -35,6 +35,6 @@ pub const CHUNK_TICKETS: usize = 32;
 /// }
 /// ```
 pub trait Ticket: Copy {
-    /// The tick at which the ticket is due.
+    /// Returns the tick at which the ticket is due.
     fn tick(&self) -> Tick;
 }

@@ -1,4 +1,4 @@
-//! The hierarchical wheel of tickets: tickets in, due chunks out.
+//! The hierarchical wheel of tickets: takes tickets, and hands out chunks of due tickets.
 //!
 //! # Layout
 //!
@@ -43,9 +43,9 @@ use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The result of an advance: whether it reached the tick that it was called with.
+/// The result of an advance: says whether the advance reached the tick that it was called with.
 ///
-/// Either all is done or work is left: there is no third outcome, so a `match` needs no other arm.
+/// Either everything is done, or work is left. There is no third outcome, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "work that is left must be asked for again"]
 pub enum Progress {
@@ -55,21 +55,21 @@ pub enum Progress {
     BudgetSpent,
 }
 
-/// The default for log2 of the number of slots in one revolution of a level.
+/// The default number of bits of the radix: a revolution of a level has `2^8` slots.
 ///
-/// Compared with 6, the value 8 gives fewer levels to cascade through, at a cost of 28 KiB for each level in use.
+/// Compared with 6 bits, tickets cascade through fewer levels. The price is 28 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// The maximum number of chunks of a coarse slot that a turn spreads: about 60 µs of work.
+/// The greatest number of chunks of a coarse slot that a turn spreads: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
-/// The number of ticks between two shares while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
+/// How many ticks lie between two shares, while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
 const SPREAD_EVERY: u64 = 8;
 
-/// The number of tickets that a `drop_stale_first` looks at, plus a chunk's worth more at most.
+/// How many tickets a `drop_stale_first` checks. It may check up to a chunk's worth more.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A ticket that consists of a tick and the name of a timer that is due at that tick.
+/// A ticket that consists of a tick and the name of the timer that is due at that tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -77,13 +77,13 @@ impl<N: Copy> Ticket for (Tick, N) {
     }
 }
 
-/// The position of the sweep of stale tickets. Depth counts levels, the coarsest last; the overdue tickets come after
-/// the levels.
+/// Where the sweep of stale tickets stands. `depth` counts levels from the finest. After the levels, the overdue
+/// tickets are swept.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// The number of full chunks of the slot that were not yet looked at; `None` before the slot is begun.
+    /// The number of full chunks of the slot that are still to be checked; `None` before the slot's first step.
     unswept: Option<usize>,
 }
 
@@ -132,46 +132,45 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// The tickets that were due when they were inserted, since the last advance.
+    /// Tickets that were already due when they were inserted, after the last advance.
     overdue: Slot<T>,
-    /// The overdue tickets that earlier advances left over. All of them are handed out before any overdue ticket that
-    /// came since.
+    /// Overdue tickets that earlier advances left over. They are handed out before all overdue tickets that came later.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// No occupied slot of the finest level is for a tick before this tick. Time may pass until then without a search.
+    /// No occupied slot of the finest level is for a tick before this tick. Until then, time may pass without a search.
     fine_from: u64,
-    /// No occupied coarse slot begins before this tick, so most turns need not look at the coarse levels.
+    /// No occupied coarse slot begins before this tick. Until then, turns need not search the coarse levels.
     coarse_from: u64,
-    /// The number of ticks that passed since coarse slots were last looked at for spreading.
+    /// The number of ticks since coarse slots were last checked for spreading.
     unspread: u64,
-    /// Whether a coarse slot was too large for one share at that time. If so, each turn spreads some more.
+    /// Whether some coarse slot was too large for one share at that check. If so, each turn spreads a further share.
     crowded: bool,
     sampling: Sampling,
     len: usize,
     sweep: SweepCursor,
 }
 
-/// The choice of the chunks that are searched for stale tickets when they move to a finer level. A search reads a word
-/// of each timer, which is seldom in the cache. Where hardly any ticket is stale, one chunk of a few is searched.
+/// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
+/// timer, which is rarely in the cache. If hardly any ticket is stale, only one chunk in a few is searched.
 #[derive(Debug, Default)]
 struct Sampling {
-    /// The number of chunks that are passed over after each search.
+    /// The number of chunks to skip after each search.
     skips: u32,
-    /// The number of chunks that are still to be passed over.
+    /// The number of chunks that are still to be skipped before the next search.
     left: u32,
 }
 
 impl Sampling {
     const MOST_SKIPS: u32 = 7;
 
-    /// Whether the next chunk is searched. If it is, the caller calls [`note`](Self::note).
+    /// Returns whether to search the next chunk. If so, the caller must call [`note`](Self::note) afterwards.
     fn takes_next(&mut self) -> bool {
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
         left.is_none()
     }
 
-    /// Notes how many tickets of a searched chunk were stale.
+    /// Records how many tickets of a searched chunk were stale. The more were stale, the sooner the next search comes.
     fn note(&mut self, stale: usize, searched: usize) {
         self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
         self.left = self.skips;
@@ -179,8 +178,8 @@ impl Sampling {
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
-    /// An empty wheel that stands at `position`: every later tick is ahead of it. The wheel allocates with the first
-    /// ticket.
+    /// Makes an empty wheel that stands at `position`. Every later tick is ahead of it. The wheel allocates memory with
+    /// the first ticket.
     #[must_use]
     pub fn new(position: Tick) -> Self {
         Self {
@@ -198,20 +197,20 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// The number of tickets held, stale tickets included.
+    /// Returns the number of tickets in the wheel, including stale tickets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no ticket is held.
+    /// Returns whether the wheel holds no ticket.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The tick that was last advanced to. Every ticket for this tick and for earlier ticks has been handed out, unless
-    /// the budget was spent.
+    /// Returns the tick to which the wheel was advanced last. All tickets for this tick and for earlier ticks have been
+    /// handed out, unless the budget was spent.
     #[must_use]
     pub fn position(&self) -> Tick {
         Tick(self.position)
@@ -253,10 +252,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// The tick at which [`advance`](Self::advance) has work to do next; `None` when no ticket is held.
+    /// Returns the tick at which [`advance`](Self::advance) has work to do next; `None` if the wheel holds no ticket.
     ///
-    /// The returned tick is that of the first ticket, stale or not, or an earlier tick if a large coarse slot has to be
-    /// spread ahead of time. If tickets are overdue, it is the position.
+    /// It is the tick of the first ticket, stale or not. It is earlier if a large coarse slot must be spread ahead of
+    /// time. If tickets are overdue, it is the position.
     ///
     /// # Time complexity
     ///
@@ -271,7 +270,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             let Some(number) = level.first_occupied(self.position) else { continue };
             let mut at = level.slot(number).earliest();
             if depth > 0 {
-                // The slot after it is checked as well: it may need its turns before this slot's first ticket.
+                // The next slot is checked as well: it may need its turns before the first ticket of this slot.
                 for crowded in [number, number + 1] {
                     let chunks = level.slot(crowded).chunk_count() as u64;
                     if chunks > SPREAD_CHUNKS {
@@ -317,7 +316,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         first_dropped
     }
 
-    /// The slot with the earliest ticket: the tick of that ticket, the level and the number of the slot.
+    /// Finds the slot with the earliest ticket. Returns that ticket's tick, and the slot's level and number.
     fn first_slot(&self) -> Option<(u64, usize, u64)> {
         let first = |(depth, level): (usize, &Level<T, BITS>)| {
             let number = level.first_occupied(self.position)?;
@@ -350,15 +349,15 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         expired: impl FnMut(Vec<T>),
     ) -> Progress {
         let progress = self.hand_out_until(to, budget, &mut is_live, expired);
-        // Unless the budget was spent before.
+        // If the budget was spent before, the position is still before `to`.
         if self.position >= to.0 {
             self.spread(is_live);
         }
         progress
     }
 
-    /// The first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller calls
-    /// [`spread`](Self::spread) once it has fired the timers of this half, so that no timer waits for tickets that are
+    /// Does the first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller must
+    /// call [`spread`](Self::spread) after it has fired the timers of this half. So no timer waits for tickets that are
     /// due later.
     pub fn hand_out_until(
         &mut self,
@@ -377,12 +376,13 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if !self.hand_out_late(&mut budget, &mut expired) {
             return Progress::BudgetSpent;
         }
-        // Not with an empty budget, or the levels would find the budget empty each time.
+        // Only with some budget left: otherwise overdue tickets could use up each budget before the levels get a share.
         if budget > 0 && !self.overdue.is_empty() {
             self.late = core::mem::replace(&mut self.overdue, Slot::new());
         }
         while let Some(tick) = self.next_event(to.0) {
-            // All ticks before `tick` are done; coarse slots that begin with it come down first, coarsest first.
+            // All ticks before `tick` are done. Coarse slots that begin at `tick` are spread first, the coarsest of
+            // them first.
             self.position = tick - 1;
             if !self.cascade_into(tick, &mut budget, &mut is_live) {
                 return Progress::BudgetSpent;
@@ -398,9 +398,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
-    /// The second half of [`advance`](Self::advance): moves a share of the next coarse slots down, in proportion to the
-    /// time that has passed since the last share. A program may put the call off for a few ticks. If it is never made,
-    /// a coarse slot is emptied at the tick at which it begins.
+    /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots to finer levels, in
+    /// proportion to the time since the last share. A program may put the call off for a few ticks. If the call is
+    /// never made, a coarse slot is emptied at the tick at which it begins.
     ///
     /// # Time complexity
     ///
@@ -412,11 +412,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// The first tick up to `to` at which an occupied slot begins.
+    /// Returns the first tick up to `to` at which an occupied slot begins.
     fn next_event(&mut self, to: u64) -> Option<u64> {
         let position = self.position;
         if self.coarse_from <= to {
-            // The value may be of a slot that is empty by now.
+            // The stored value may come from a slot that is empty by now.
             let begins =
                 |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
             self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
@@ -427,7 +427,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
-    /// Empties the coarse slots that begin at `tick`. Returns false if the budget ran out before.
+    /// Spreads the coarse slots that begin at `tick`. Returns false if the budget ran out before.
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
@@ -447,8 +447,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk of a coarse slot, `limit` tickets at most, to the slots where its tickets belong now. Drops its
-    /// stale tickets, if the chunk is one of the sample. Returns the number of tickets in the chunk.
+    /// Moves a chunk of a coarse slot, at most `limit` tickets, to the slots where its tickets belong now. If the chunk
+    /// is chosen for a search, also drops its stale tickets. Returns the number of tickets in the chunk.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -500,7 +500,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         slot.is_empty()
     }
 
-    /// Moves a share of the next coarse slots down, `passed` ticks after the last share.
+    /// Moves a share of the next coarse slots to finer levels. `passed` is the number of ticks since the last share.
     fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
         self.crowded = false;
         for depth in 1..self.levels.len() {
@@ -551,7 +551,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         false
     }
 
-    /// Sweeps at the cursor, or at the first occupied slot after the cursor. `None` at the end of the pass.
+    /// Sweeps at the cursor, or at the first occupied slot after the cursor. Returns `None` at the end of the pass.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {
@@ -565,7 +565,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             }
             *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
         }
-        // Beyond the levels are the overdue tickets.
+        // The overdue tickets come after the levels.
         match cursor.ring_index {
             0 => Some(self.overdue.sweep_step(cursor.unswept, is_live)),
             1 => Some(self.late.sweep_step(cursor.unswept, is_live)),

@@ -1,4 +1,4 @@
-//! The wheel of timers with payloads: the wheel of tickets, and the table of timers that the tickets name.
+//! The wheel of timers with payloads. It joins a wheel of tickets with the table of timers that the tickets name.
 
 use crate::id::TimerId;
 use crate::tick::Tick;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub struct Expired<T> {
     /// The timer's id, stale from now on.
     pub id: TimerId,
-    /// The tick that the timer was inserted for, or moved to last.
+    /// The tick for which the timer was inserted, or to which it was moved last.
     pub tick: Tick,
     /// The payload that was inserted with the timer.
     pub payload: T,
@@ -55,14 +55,14 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks that are due and were not yet fired.
+    /// Chunks of due tickets that were not fired yet.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// The number of tickets that became stale, or were used up by their timer.
+    /// Counts tickets that became stale, or were used up when their timer fired.
     ended: u32,
 }
 
-/// "Look at timer `index` at `tick`, if it still waits for the ticket with this `stamp`."
+/// A ticket. It means: "Look at timer `index` at `tick`, if it still waits for the ticket with this `stamp`."
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tick: Tick,
@@ -77,16 +77,16 @@ impl Ticket for Look {
     }
 }
 
-/// A place for a timer: the only cache line that an insert, a cancel or a firing touches.
+/// A slot for a timer. It is the only cache line that an insert, a cancel or a firing touches.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
     payload: Option<T>,
 }
 
-/// The marks by which the timers and tickets of a place stay distinguishable from earlier timers and tickets of the
-/// same place. The upper half is the generation: it changes when a timer ends, and makes earlier ids stale. The lower
-/// half is the stamp: it changes when a timer ends or is moved, and makes earlier tickets stale.
+/// Distinguishes the timers and tickets of a slot from earlier timers and tickets of the same slot. The upper half is
+/// the generation. It changes when a timer ends, which makes earlier ids stale. The lower half is the stamp. It changes
+/// when a timer ends or is moved, which makes earlier tickets stale.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u64);
 
@@ -116,23 +116,23 @@ impl Marks {
 }
 
 impl<T> Timer<T> {
-    /// Whether the timer waits for that ticket. A vacant place waits for no ticket: its stamp changed when its timer
-    /// ended.
+    /// Returns whether the timer waits for this ticket. A vacant slot waits for no ticket, since its stamp changed when
+    /// its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
     }
 }
 
-/// The number of stale tickets that are tolerated, however few timers live.
+/// The number of stale tickets that are always tolerated, however few timers are pending.
 const STALE_SLACK: usize = 1_024;
-/// The number of timers that end or are moved before a chunk's worth of tickets is swept: eight tickets for each timer.
-/// While a sweep looks at `n` live tickets, at most `n / 8` of them become stale behind it, and `2 * n` tickets for
-/// `7/8 * n` timers keep the bound.
+/// How many timers end or are moved before a chunk's worth of tickets is swept. That makes eight swept tickets for each
+/// timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind it. So at most `2 * n`
+/// tickets for `7/8 * n` timers remain, which keeps the bound.
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
-    /// An empty wheel that stands at `position`: every later tick is ahead of it.
+    /// Makes an empty wheel that stands at `position`. Every later tick is ahead of it.
     #[must_use]
     pub fn new(position: Tick) -> Self {
         Self {
@@ -212,7 +212,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         if id.is_of(timer.marks.generation()) { self.release(id.index()) } else { None }
     }
 
-    /// The payload of a pending timer; `None` if the id is stale.
+    /// Returns the payload of a pending timer; `None` if the id is stale.
     ///
     /// # Time complexity
     ///
@@ -223,18 +223,18 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         if id.is_of(timer.marks.generation()) { timer.payload.as_ref() } else { None }
     }
 
-    /// As [`get`](Self::get), to be changed.
+    /// Returns the payload of a pending timer for changes; `None` if the id is stale.
     #[must_use]
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let timer = self.timers.get_mut(id.index() as usize)?;
         if id.is_of(timer.marks.generation()) { timer.payload.as_mut() } else { None }
     }
 
-    /// The pending timers, in no order.
+    /// Returns the pending timers, in no order.
     ///
     /// # Time complexity
     ///
-    /// O(the greatest number of timers that were ever pending at a time), for all of them.
+    /// O(n) for all of them, where n is the greatest number of timers that were ever pending at a time.
     pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
         let timers = (0..).zip(&self.timers);
         timers.filter_map(|(index, timer)| {
@@ -242,7 +242,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         })
     }
 
-    /// Ends a timer: the payload goes to the caller, the index to the free list. `None` for a vacant place.
+    /// Ends a timer: returns its payload, and makes its slot free. Returns `None` for a vacant slot.
     fn release(&mut self, index: u32) -> Option<T> {
         let timer = self.timers.get_mut(index as usize)?;
         let payload = timer.payload.take()?;
@@ -253,8 +253,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a ticket that has become stale, and sweeps a chunk's worth of tickets every few calls. Tickets of timers
-    /// that fire count too: with fewer live tickets, stale tickets outnumber them sooner.
+    /// Counts a ticket that has become stale. Every few calls, sweeps a chunk's worth of tickets. Tickets of timers
+    /// that fire count, too: with fewer live tickets, stale tickets outnumber them sooner.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -284,7 +284,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         let Self { tickets, timers, due, .. } = self;
         let is_live = |look: &Look| timers[look.index as usize].awaits(look);
         let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
-        // Tickets are taken from `due` singly: if `fire` unwinds, the rest fires on the next advance.
+        // Tickets are taken from `due` one by one. So if `fire` unwinds, the rest fires on the next advance.
         while let Some(chunk) = self.due.last_mut() {
             let Some(look) = chunk.pop() else {
                 self.due.pop();
@@ -302,7 +302,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         progress
     }
 
-    /// The tick at which to call [`advance`](Self::advance) next, `None` when nothing is pending.
+    /// Returns the tick at which to call [`advance`](Self::advance) next; `None` if nothing is pending.
     ///
     /// The tick is never after the first timer. It may be before the first timer when hundreds of timers before that
     /// timer were cancelled or moved, or when thousands of timers must cascade to a finer level ahead of time.
@@ -324,32 +324,32 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.wake_tick()
     }
 
-    /// The tick that was last advanced to.
+    /// Returns the tick to which the wheel was advanced last.
     #[must_use]
     pub fn position(&self) -> Tick {
         self.tickets.position()
     }
 
-    /// The number of pending timers.
+    /// Returns the number of pending timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether no timer is pending.
+    /// Returns whether no timer is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// The number of tickets held, including the stale tickets of cancelled and moved timers: at most
-    /// `2.5 * len + 2,048`.
+    /// Returns the number of tickets in the wheel, including the stale tickets of cancelled and moved timers. It is at
+    /// most `2.5 * len + 2,048`.
     #[must_use]
     pub fn tickets(&self) -> usize {
         self.tickets.len()
     }
 
-    /// The first ticket's tick, stale or not.
+    /// Returns the tick of the first ticket, stale or not.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

@@ -1,4 +1,4 @@
-//! Statistics for the `metrics` facade.
+//! Publishes statistics through the `metrics` facade.
 
 use super::Stats;
 use super::series::{Read, SERIES, Series, Value};
@@ -31,7 +31,7 @@ impl Stats {
         self.record_with(None);
     }
 
-    /// Like [`record`](Self::record), with the label `engine`: for processes with more than one engine.
+    /// Works as [`record`](Self::record), with the label `engine`, for processes with more than one engine.
     pub fn record_as(&self, engine: impl Into<SharedString>) {
         self.record_with(Some(&engine.into()));
     }

@@ -1,4 +1,4 @@
-//! The lateness of handlers: percentiles and buckets of one histogram.
+//! The lateness of handlers, as percentiles and buckets of a histogram.
 
 use crate::base::buckets::{Bucket, Buckets};
 use core::time::Duration;
@@ -48,9 +48,8 @@ impl Lateness {
         Duration::from_secs(60),
     ];
 
-    /// The number of handlers that began within each bound. The numbers are cumulative, as in the buckets of a
-    /// Prometheus histogram. A handler that was later than a bound by up to 3 % of the bound may count as within that
-    /// bound.
+    /// Returns the number of handlers that began within each bound. The numbers are cumulative, as in the buckets of a
+    /// Prometheus histogram. A handler that was later than a bound by up to 3 % of the bound may count as within it.
     ///
     /// ```
     /// use std::time::Duration;

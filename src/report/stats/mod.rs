@@ -23,35 +23,36 @@ use core::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers scheduled; a rescheduled timer counts again.
+    /// The number of timers that were scheduled. A rescheduled timer counts again.
     pub scheduled: u64,
-    /// Timers cancelled, rescheduled timers included.
+    /// The number of timers that were cancelled, including rescheduled timers.
     pub cancelled: u64,
-    /// Handlers begun.
+    /// The number of handlers that have begun.
     pub fired: u64,
-    /// Timers returned or dropped by a shutdown.
+    /// The number of timers that a shutdown returned or dropped.
     pub returned: u64,
-    /// Timers that wait for their deadline or for a worker.
+    /// The number of timers that wait for their deadline or for a worker.
     pub pending: u64,
-    /// Slots for timers, pending and owned.
+    /// The number of slots for timers, pending and owned.
     pub capacity: u64,
-    /// Calls that found no slot left.
+    /// The number of calls that found no slot left.
     pub engine_full: u64,
-    /// Calls that found no room in their lane. If a call waits, each of its attempts counts.
+    /// The number of calls that found no room in their lane. If a call waits, each of its attempts counts.
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
-    /// Threads of the engine's shards and workers that asked for a short slice and did not get it: on Linux before
-    /// 6.12, and on other systems.
+    /// The number of threads of the engine's shards and workers that asked for a short slice and did not get it. This
+    /// happens on Linux before 6.12, and on other systems.
     pub slices_refused: u64,
-    /// Threads of the engine's shards and workers that did not get the nice value or the real-time priority that the
-    /// builder asked for.
+    /// The number of threads of the engine's shards and workers that did not get the nice value or the real-time
+    /// priority that the builder asked for.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
-    /// Owned timers. Not included in the counts above, only in the counts of the shards and their total.
+    /// The counters of owned timers. The counts above do not include owned timers. The counts of the shards and their
+    /// total do.
     pub owned: OwnedStats,
-    /// The totals of all shards: sums of counters and handler times, the lateness over all shards, and the worst of
+    /// The totals of all shards: the sums of counters and handler times, the lateness over all shards, and the worst of
     /// each other time.
     pub total: ShardStats,
     /// The counters of each shard.
@@ -62,14 +63,14 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnedStats {
-    /// Timers that exist. If a timer is dropped while its shard or a worker holds it, it counts until the shard or the
-    /// worker has finished with it.
+    /// The number of timers that exist. If a timer is dropped while its shard or a worker holds it, it counts until the
+    /// shard or the worker has finished with it.
     pub alive: u64,
-    /// Handlers begun for owned timers.
+    /// The number of handlers that have begun for owned timers.
     pub fired: u64,
-    /// Armings that posted a ticket to a shard.
+    /// The number of armings that posted a ticket to a shard.
     pub posted: u64,
-    /// Tickets that came due after their timer had been postponed. Their shard posted them again.
+    /// The number of tickets that came due after their timer had been postponed. Their shard posted them again.
     pub postponed: u64,
 }
 
@@ -81,49 +82,49 @@ pub struct OwnedStats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {
-    /// Handlers begun for this shard's timers, of either kind.
+    /// The number of handlers that have begun for this shard's timers, of either kind.
     pub fired: u64,
-    /// Handlers that panicked.
+    /// The number of handlers that panicked.
     pub panics: u64,
-    /// Tickets in the wheel at the last turn, tickets of ended timers included.
+    /// The number of tickets in the wheel at the last turn, including tickets of ended timers.
     pub tickets: u64,
-    /// Tickets of ended timers dropped so far.
+    /// The number of tickets of ended timers that were dropped.
     pub stale_tickets: u64,
-    /// Passes of the shard's loop.
+    /// The number of passes of the shard's loop.
     pub turns: u64,
-    /// Times the shard slept and woke, by itself or because another thread woke it.
+    /// How often the shard slept and woke, by itself or because another thread woke it.
     pub wakes: u64,
-    /// Times a producer woke the shard.
+    /// How often a producer woke the shard.
     pub unparks: u64,
-    /// Due chunks that no worker has begun yet. The number grows when workers fall behind.
+    /// The number of due chunks that no worker has begun yet. It grows when workers fall behind.
     pub queued_chunks: u64,
-    /// Due timers that no worker has taken yet. Some of them may have been cancelled since they came due. Zero after a
-    /// shutdown.
+    /// The number of due timers that no worker has taken yet. Some of them may have been cancelled since they came due.
+    /// Zero after a shutdown.
     pub queued_timers: u64,
-    /// The time that the first of these timers has waited, if workers take the timers in order.
+    /// How long the first of these timers has waited, if workers take the timers in order.
     pub queue_age: Duration,
-    /// Times that another thread took over the shard because a handler held up the thread that led it. Each takeover
+    /// How often another thread took over the shard because a handler held up the thread that led it. Each takeover
     /// made other timers of the shard one to five milliseconds late: see [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
-    /// Times the shard was late by more than [`stall_after`](Stats::stall_after).
+    /// How often the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// The delay of the shard at this moment: the time since it should have begun a turn, or have ended the turn that
-    /// it is in. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    /// How late the shard is at this moment: the time since it should have begun a turn, or should have ended its
+    /// present turn. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// The time that threads of any kind spent in handlers of this shard's timers, with the claims of their tickets.
+    /// How long threads of any kind spent in handlers of this shard's timers, including the claims of their tickets.
     pub handler_time: Duration,
-    /// Shards whose thread the system would not pin.
+    /// The number of shards whose thread the system would not pin.
     pub pins_refused: u64,
-    /// The times from deadlines to the start of their handlers. A thread counts them after some timers: while it runs a
-    /// handler, that one's time and up to 31 before it may be missing.
+    /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while it runs a
+    /// handler, the latenesses of this handler and of up to 31 before it may be missing.
     pub lateness: Lateness,
 }
 
 impl ShardStats {
-    /// The counters of an engine's station at a shard. `now` is the moment of the snapshot; it is `None` if the engine
-    /// is shut down.
+    /// Reads the counters of an engine's station at a shard. `now` is the moment of the snapshot, or `None` if the
+    /// engine is shut down.
     fn of(
         shard: &Shard,
         station: &StationShared,

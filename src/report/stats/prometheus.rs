@@ -1,4 +1,4 @@
-//! Statistics in Prometheus' text format.
+//! Writes statistics in Prometheus' text format.
 
 use super::series::{Read, SERIES, Series, Value};
 use super::{Lateness, Stats};
@@ -29,7 +29,7 @@ pub struct Prometheus<'a> {
 }
 
 impl Stats {
-    /// The snapshot in the format that Prometheus reads.
+    /// Returns the snapshot in the format that Prometheus reads.
     #[must_use]
     pub fn prometheus(&self) -> Prometheus<'_> {
         Prometheus::new(self)
@@ -44,8 +44,8 @@ impl<'a> Prometheus<'a> {
         Self { engines: vec![(None, stats)] }
     }
 
-    /// The statistics of several engines. The label `engine` distinguishes the engines, so each engine needs a name of
-    /// its own.
+    /// Returns the statistics of several engines. The label `engine` distinguishes the engines, so each engine needs
+    /// its own name.
     ///
     /// ```
     /// use tourbillon::{Builder, Prometheus};
@@ -122,13 +122,13 @@ fn write_sample(f: &mut Formatter<'_>, name: impl Display, labels: &Labels<'_>, 
     }
 }
 
-/// The labels of a sample, in braces if there are any.
+/// The labels of a sample. They print in braces, if there are any.
 #[derive(Clone, Copy, Default)]
 struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
     source: Option<&'a str>,
-    /// The upper bound of a bucket.
+    /// The upper bound of a histogram's bucket.
     bound: Option<f64>,
 }
 
@@ -160,7 +160,7 @@ impl Display for Labels<'_> {
     }
 }
 
-/// Writes the value of a label: with a backslash before each backslash and quote, and without line breaks.
+/// Writes the value of a label. Puts a backslash before each backslash and quote, and replaces line breaks by `\n`.
 fn write_escaped(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {

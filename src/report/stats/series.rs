@@ -3,17 +3,17 @@
 use super::{Lateness, ShardStats, Stats};
 use core::time::Duration;
 
-/// One series, or one for each shard.
+/// A series of samples: one for the engine, or one for each shard.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) read: Read,
 }
 
-/// The source of a series' samples.
+/// How the samples of a series are read from the statistics.
 pub(super) enum Read {
     Engine(fn(&Stats) -> Value),
-    /// One sample, with the label `source`.
+    /// A single sample, whose text becomes the label `source`.
     Source(fn(&Stats) -> &'static str),
     Shard(fn(&ShardStats) -> Value),
     Lateness(fn(&ShardStats) -> &Lateness),
@@ -22,7 +22,7 @@ pub(super) enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Count(u64),
-    /// Exposed in seconds.
+    /// A span of time. The page shows it in seconds.
     Time(Duration),
 }
 
@@ -34,19 +34,19 @@ impl Series {
         Self { name, help, read }
     }
 
-    /// Whether the series only grows.
+    /// Returns whether the series only grows.
     pub(super) fn is_counter(&self) -> bool {
         self.name.ends_with("_total")
     }
 
-    /// Whether the series is measured in seconds.
+    /// Returns whether the series is measured in seconds.
     #[cfg(feature = "metrics")]
     pub(super) fn is_time(&self) -> bool {
         self.name.trim_end_matches("_total").ends_with("_seconds")
     }
 }
 
-/// Every series. A series whose name ends in `_total` is a counter.
+/// All series. A series whose name ends in `_total` is a counter.
 pub(super) const SERIES: [Series; 34] = [
     Series::new(
         "tourbillon_scheduled_total",

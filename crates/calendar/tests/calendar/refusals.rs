@@ -115,7 +115,10 @@ fn what_is_no_expression() {
     ] {
         let error = Calendar::cron(expression, "UTC").expect_err(expression);
         assert!(matches!(error, CalendarError::Syntax { .. }), "{expression}: {error:?}");
-        assert!(error.to_string().starts_with(&format!("{expression:?} is not a cron expression: ")), "{error}");
+        assert!(
+            error.to_string().starts_with(&format!("{expression:?} is not a cron expression: ")),
+            "{error}"
+        );
     }
     for expression in [
         "0 0 30 2 *",

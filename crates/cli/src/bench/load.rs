@@ -1,4 +1,4 @@
-//! The load: connections that make one timer after another.
+//! Puts load on a service: connections that make one timer after the other.
 
 use crate::exit::{Code, Failure};
 use core::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Callback, NewTimer, Pull};
 
-/// The timers that are made.
+/// Describes the timers to make.
 pub(super) struct Work {
     pub(super) delay_ms: u64,
-    /// The receiver, or none: then the timers are those of a queue.
+    /// The URL of the receiver; `None` if the timers go to a queue.
     pub(super) url: Option<String>,
     pub(super) body: String,
     pub(super) label: String,
@@ -25,13 +25,13 @@ pub(super) struct Load {
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) first_error: Option<String>,
-    /// Microseconds from a request to its answer.
+    /// The time between request and answer, in microseconds.
     pub(super) latency: Histogram<u64>,
-    /// The timers that were made, if callbacks are expected.
+    /// The ids of the timers that were made, if callbacks are expected.
     pub(super) ids: Vec<Box<str>>,
 }
 
-/// A histogram of microseconds, up to an hour.
+/// Makes a histogram for microseconds, up to an hour.
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3)
         .map_err(|error| Failure::new(Code::NotFulfilled, error.to_string()))
@@ -43,7 +43,7 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Makes timers for this time. If the future is dropped, the connections are closed.
+    /// Makes timers for the time `length`. If the future is dropped, the connections are closed.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,
@@ -78,7 +78,7 @@ impl Load {
         self.failed += other.failed;
         self.unknown += other.unknown;
         self.first_error = self.first_error.take().or(other.first_error);
-        // Both histograms have the same bounds.
+        // This cannot fail, since both histograms have the same bounds.
         let _same_bounds = self.latency.add(&other.latency);
         self.ids.extend(other.ids);
     }
@@ -98,7 +98,7 @@ async fn connection(
         ticks
     });
     if let Some(pause) = pause {
-        // The connections do not all begin at the same moment.
+        // The connections begin at random moments.
         tokio::time::sleep(pause.mul_f64(fastrand::f64())).await;
     }
     while Instant::now() < end {
@@ -122,7 +122,7 @@ async fn connection(
                     load.failed += 1;
                 }
                 load.first_error.get_or_insert_with(|| error.to_string());
-                // A service that refuses is not asked as fast as possible.
+                // The pause keeps a service that refuses from being flooded with requests.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! The measurement of a running service: its load, its receiver, the check of the result, and the removal of all that
+//! Measures a running service: puts load on it, receives the callbacks, checks the result, and removes everything that
 //! it made.
 
 mod load;
@@ -61,7 +61,7 @@ enum Kind {
     Callback,
 }
 
-/// Percentiles.
+/// Percentiles of a time, in milliseconds.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_ms: f64,
@@ -87,50 +87,50 @@ impl Percentiles {
     }
 }
 
-/// The result.
+/// The result of a measurement.
 #[derive(Debug, Serialize)]
 struct Report {
     kind: Kind,
     connections: u32,
     seconds: f64,
-    /// The creations that the service answered.
+    /// The number of creations that succeeded.
     created: u64,
     created_per_second: f64,
     creation: Percentiles,
-    /// The creations that failed, without those of an unknown outcome.
+    /// The number of creations that surely failed. `unknown` counts creations whose outcome is unknown.
     failed: u64,
     unknown: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// The counts of the service.
+    /// Whether the service's own counts agree with these.
     check: Check,
 }
 
-/// The callbacks that arrived.
+/// Numbers about the callbacks that arrived.
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
-    /// Those that arrived more than once, which is permitted.
+    /// The number of callbacks that arrived more than once, which is permitted.
     repeated: u64,
     arrived_per_second: f64,
-    /// From the due moment to the arrival, by the clocks of the service and of this process.
+    /// The time between due moment and arrival, by the clocks of the service and of this process.
     lateness: Percentiles,
 }
 
-/// The comparison with the service's counters.
+/// The result of a comparison with the service's counters.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
     text: String,
 }
 
-/// A place for the timers of a measurement.
+/// The namespace and the label under which a measurement makes its timers.
 struct Place {
     timers: Namespace,
     name: String,
-    /// Whether the namespace was made for the measurement.
+    /// Whether the namespace was made only for the measurement.
     is_own: bool,
     label: String,
 }
@@ -149,8 +149,8 @@ impl Place {
         }
     }
 
-    /// The number of timers of this measurement that the service has stored: from its counters in a namespace of its
-    /// own, by a list otherwise.
+    /// Returns how many timers of this measurement the service stores. In a namespace of its own, it reads the
+    /// counters. Otherwise it lists the timers.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -160,7 +160,7 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes all that the measurement made, and creations that were under way when it was interrupted.
+    /// Removes everything that the measurement made, also timers whose creation was interrupted.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();
@@ -180,7 +180,7 @@ impl Place {
             };
             match left {
                 Ok(()) => return Ok(()),
-                // A delivery that had begun ends within the time of one attempt.
+                // A delivery that has begun ends within the time of an attempt, so try again.
                 Err(Error::Problem(_) | Error::Invalid(_)) if begin.elapsed() < Duration::from_secs(20) => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -190,7 +190,7 @@ impl Place {
     }
 }
 
-/// Measures. Removes the timers that it made in every case, also after Ctrl-C.
+/// Runs a measurement. Always removes the timers that it made, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,
@@ -198,7 +198,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     let mut interrupt = pin!(tokio::signal::ctrl_c());
-    // The first poll registers the signal, so that from now on it does not end the process.
+    // The first poll registers the signal. From now on, Ctrl-C does not end the process.
     let is_early = poll_fn(|context| Poll::Ready(interrupt.as_mut().poll(context).is_ready())).await;
     let place = Place::make(client, namespace).await?;
     let result = tokio::select! {
@@ -236,7 +236,7 @@ async fn measure(bench: &Bench, place: &Place, client: &Client) -> Result<Report
         body: "x".repeat(bench.body),
         label: place.label.clone(),
     };
-    // The counters of the whole service are shown to some tokens only.
+    // Only some tokens may read the counters of the whole service.
     let before = client.stats().await.ok().map(|stats| stats.created);
     let begin = Instant::now();
     let load =
@@ -285,7 +285,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds.max(0.001)
 }
 
-/// Compares the number of stored timers with the number of creations that succeeded.
+/// Compares the number of stored timers with the number of successful creations.
 async fn check_stored(place: &Place, load: &Load) -> Result<Check, Failure> {
     let stored = place.stored().await?;
     let by = if place.is_own { "counts" } else { "lists" };

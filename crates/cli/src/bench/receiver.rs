@@ -1,4 +1,4 @@
-//! The receiver of callbacks.
+//! The server that receives the callbacks of a measurement.
 
 use super::load::histogram;
 use core::convert::Infallible;
@@ -18,21 +18,21 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_client::api::Moment;
 
-/// The callbacks that arrived.
+/// Numbers about the callbacks that arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
-    /// The number of arrivals of each id.
+    /// How often each callback arrived, by its id.
     pub(super) ids: HashMap<Box<str>, u32>,
-    /// The number of ids that arrived more than once.
+    /// The number of callbacks that arrived more than once.
     pub(super) repeated: u64,
-    /// Microseconds from the due moment to the arrival.
+    /// The time between due moment and arrival, in microseconds.
     pub(super) lateness: Histogram<u64>,
     first: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl Arrivals {
-    /// The time from the first to the last arrival.
+    /// Returns the time between the first and the last arrival.
     pub(super) fn span(&self) -> Duration {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last - first)
     }
@@ -61,7 +61,7 @@ impl Arrivals {
     }
 }
 
-/// A receiver that takes each callback.
+/// A server that accepts every callback.
 pub(super) struct Receiver {
     address: SocketAddr,
     arrivals: Arc<Mutex<Arrivals>>,
@@ -79,7 +79,7 @@ impl Receiver {
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    // No more files may be open for a moment.
+                    // The process has too many open files at the moment, so try again.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
@@ -101,7 +101,7 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all these callbacks have arrived, or no callback has arrived for `patience`.
+    /// Waits until all these callbacks have arrived, or until no callback has arrived for `patience`.
     pub(super) async fn wait_for(&self, ids: &[Box<str>], patience: Duration) {
         let mut seen = (0, Instant::now());
         loop {

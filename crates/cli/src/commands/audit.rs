@@ -1,4 +1,4 @@
-//! The command that shows the audit trail.
+//! The command that prints the audit trail.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -33,10 +33,10 @@ fn action(text: &str) -> Result<AuditAction, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-/// The greatest page of the service.
+/// The greatest number of entries that the service returns in a page.
 const PAGE: u64 = 200;
 
-/// Shows the audit trail, the newest entry first: of the namespace that the settings name, else of all.
+/// Prints the audit trail, the newest entry first. If the settings name a namespace, prints only its entries.
 pub(crate) async fn audit(
     which: Audit,
     client: &Client,
@@ -84,7 +84,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     ]
 }
 
-/// The person or program that requested a change, in one cell.
+/// Returns who requested a change, as the text of one cell.
 fn author(by: &AuditAuthor) -> String {
     let name = by.token.as_ref().or(by.token_id.as_ref()).or(by.user.as_ref());
     let parts = [name.cloned(), Some(word(&by.via)), by.peer.clone()];

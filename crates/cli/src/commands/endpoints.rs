@@ -1,4 +1,4 @@
-//! The command that shows the hosts to which callbacks go.
+//! The command that lists the hosts to which callbacks go.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -6,7 +6,7 @@ use crate::parse;
 use tourbillon_client::Client;
 use tourbillon_client::api::Endpoint;
 
-/// Shows the hosts to which callbacks go.
+/// Prints the hosts to which callbacks go.
 pub(crate) async fn endpoints(client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.endpoints().await?;
     let columns = [
@@ -40,7 +40,7 @@ fn row(endpoint: &Endpoint) -> [String; 10] {
     ]
 }
 
-/// The share of recent callbacks that failed, in per cent. A share that is not zero is not shown as zero.
+/// Returns the share of recent callbacks that failed, in per cent, rounded up so that only no failure shows as zero.
 fn share(errors: u64, all: u64) -> String {
     if all == 0 {
         return String::new();

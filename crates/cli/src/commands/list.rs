@@ -1,4 +1,4 @@
-//! Commands about many timers.
+//! Commands that list or change many timers.
 
 use super::operation;
 use crate::exit::{Code, Failure};
@@ -67,10 +67,10 @@ impl From<Phase> for api::Phase {
     }
 }
 
-/// The greatest page of the service.
+/// The greatest number of timers that the service returns in a page.
 const PAGE: u64 = 200;
 
-/// Prints the timers of a list, each page when it is there.
+/// Prints the timers of a list. In JSON, prints each page as soon as it has come.
 async fn show(
     list: tourbillon_client::List,
     Length { limit, all }: Length,
@@ -128,7 +128,7 @@ async fn show(
     Ok(())
 }
 
-/// The address or the queue to which the timer goes when it is due.
+/// Returns the URL or the queue to which the timer goes when it is due.
 fn target(timer: &Timer) -> String {
     match (&timer.callback, &timer.pull) {
         (Some(callback), _) => callback.url.clone(),
@@ -137,7 +137,7 @@ fn target(timer: &Timer) -> String {
     }
 }
 
-/// Lists timers.
+/// Lists the timers that meet the conditions.
 pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let mut wanted = timers.list();
     if let Some(phase) = list.phase {
@@ -184,7 +184,7 @@ struct ByLabelOrKey {
     key_prefix: Option<String>,
 }
 
-/// Cancels many timers.
+/// Cancels many timers by an operation of the service.
 pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let ByLabelOrKey { label, key_prefix } = many.which;
     let operation = timers.cancel_many(&api::CancelMany { label, key_prefix }).await?;
@@ -225,7 +225,7 @@ pub(crate) enum Dead {
     },
 }
 
-/// Looks after dead timers.
+/// Runs a command about dead timers.
 pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match dead {
         Dead::List { label, length } => {
@@ -257,7 +257,7 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
     }
 }
 
-/// Whether a text has the form of an id, which a key seldom has.
+/// Returns whether a text has the form of an id. Few keys do.
 fn is_id(text: &str) -> bool {
     let is_permitted = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -266,8 +266,8 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_permitted)
 }
 
-/// The id of the dead timer that is named by its id, or by the key that it had. A dead timer has given its key free, so
-/// that several may have had it.
+/// Returns the id of a dead timer, which `name` names by its id or by its former key. A dead timer has given up its
+/// key, so several dead timers may have had the same key.
 async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     if is_id(name) {
         return Ok(name.to_owned());
@@ -291,7 +291,7 @@ async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     }
 }
 
-/// Drops a dead timer. A timer that is not dead stays.
+/// Drops a timer if it is dead. Fails if it is not.
 async fn drop_dead(id: &str, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = timers.id(id);
     let phase = at.get().await?.phase;

@@ -1,4 +1,4 @@
-//! Commands about namespaces, and about the settings of this program.
+//! Commands about namespaces, and the command that prints this program's settings.
 
 use crate::config::Config;
 use crate::exit::Failure;
@@ -84,7 +84,7 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// The limits after a change.
+/// Returns the namespace's limits after the change that the flags ask for.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)
@@ -109,7 +109,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
 }
 
-/// Looks after namespaces.
+/// Runs a command about namespaces.
 pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
     match ns {
         Ns::List => {
@@ -176,7 +176,7 @@ fn fields(view: &NamespaceView) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Prints the settings of this program. Those of the service are `tourbillond config`'s.
+/// Prints the settings of this program. `tourbillond config` prints the settings of the service.
 pub(crate) fn show_config(config: &Config, output: Output) -> io::Result<()> {
     let settings = config.settings();
     if output.is_json {

@@ -1,4 +1,4 @@
-//! The commands.
+//! The subcommands of the program.
 
 pub(crate) mod audit;
 pub(crate) mod backup;

@@ -1,4 +1,4 @@
-//! The command that shows the nodes that share the timers.
+//! The command that lists the nodes that share the timers.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, print};
@@ -16,7 +16,7 @@ pub(crate) struct Which {
     shards: bool,
 }
 
-/// Shows the nodes, or the shards.
+/// Prints the nodes, or the shards if the flag asks for them.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

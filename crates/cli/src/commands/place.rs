@@ -112,10 +112,10 @@ impl From<Present> for IfPresent {
     }
 }
 
-/// The largest file that is read: no timer is larger.
+/// The largest file that is read, in bytes. No timer can be larger.
 const LARGEST: u64 = 16 << 20;
 
-/// A file's bytes, or those of the standard input.
+/// Reads a file, or the standard input if the path is `-`.
 pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if path == "-" {
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The timer that the flags and the file describe.
+/// Builds the timer from the file and the flags. Flags win.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -186,7 +186,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Makes a timer.
+/// Makes a timer, and prints the outcome.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

@@ -1,4 +1,4 @@
-//! Commands of a receiver that fetches timers.
+//! Commands for a receiver that fetches timers from a queue.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none};
@@ -22,10 +22,10 @@ pub(crate) struct Claim {
     wait: Duration,
 }
 
-/// The longest wait of one request.
+/// The longest wait that the service accepts in a request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches timers.
+/// Fetches due timers from a queue, and prints them.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);
     let begin = Instant::now();
@@ -61,7 +61,7 @@ pub(crate) struct Ack {
     claims: Vec<String>,
 }
 
-/// Ends deliveries.
+/// Reports that the fetched timers are done.
 pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
     for claim in ack.claims {
         timers.ack(&claim).await?;
@@ -85,7 +85,7 @@ pub(crate) struct Nack {
     dead: bool,
 }
 
-/// Refuses a delivery.
+/// Reports that the delivery of a fetched timer has failed.
 pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> {
     let Nack { claim, error, retry_after, dead } = nack;
     timers.nack(&claim, &Refusal { error, retry_after_ms: retry_after, dead }).await?;
@@ -99,7 +99,7 @@ pub(crate) struct Renew {
     claim: String,
 }
 
-/// Prolongs a delivery.
+/// Prolongs the delivery of a fetched timer.
 pub(crate) async fn renew(renew: Renew, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let renewed = timers.renew(&renew.claim).await?;
     Ok(output.value(&renewed, |renewed| format!("until {}", renewed.until))?)

@@ -161,7 +161,7 @@ enum Overlap {
     QueueOne,
 }
 
-/// Adds the flags that concern the instants.
+/// Applies the flags that describe the schedule's instants.
 fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
         let monthly = |day| Monthly {
@@ -180,7 +180,7 @@ fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     schedule
 }
 
-/// The schedule that the flags and the file describe.
+/// Builds the schedule from the file and the flags. Flags win.
 fn described(put: &Put) -> Result<NewSchedule, Failure> {
     let schedule = match &put.file {
         None => NewSchedule::default(),
@@ -227,7 +227,7 @@ fn described(put: &Put) -> Result<NewSchedule, Failure> {
     Ok(schedule)
 }
 
-/// Looks after schedules.
+/// Runs a command about schedules.
 pub(crate) async fn schedule(command: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match command {
         Schedule::Put(put) => {
@@ -289,7 +289,7 @@ async fn list(key_prefix: Option<String>, timers: &Namespace, output: Output) ->
     Ok(())
 }
 
-/// When a schedule comes, in a line.
+/// Describes in a line when a schedule makes its timers.
 fn rule(schedule: &NewSchedule) -> String {
     let zone = schedule.zone.as_deref().unwrap_or("UTC");
     match (&schedule.cron, &schedule.monthly, schedule.every_ms) {

@@ -1,4 +1,4 @@
-//! Commands about one timer.
+//! Commands that show or change a single timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, table, word};
@@ -41,12 +41,12 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Shows a timer.
+/// Prints a timer.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
 
-/// The texts of a timer.
+/// Returns the names and texts of a timer's fields.
 fn fields(timer: &Timer) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", timer.id.clone()),
@@ -96,7 +96,7 @@ fn policy(policy: &Policy) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Shows what has become of a timer.
+/// Prints the past of a timer: its attempts and its end.
 pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let past = which.at(timers).past().await?;
     Ok(output.value(&past, |past| {
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// The events of a timer's past, in their order.
+/// Returns the events of a timer's past as rows of a table, sorted by time.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {
@@ -135,7 +135,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
         let outcome = attempt.outcome.as_ref().map_or_else(|| "under way".to_owned(), word);
         let status = attempt.status.map(|status| format!("status {status}"));
         let repeat = attempt.may_repeat.as_ref().map(|cause| format!("may be repeated: {}", word(cause)));
-        // An error names the status that it comes from.
+        // The error names the status already.
         let status = status.filter(|_| attempt.error.is_none());
         let parts = [status, attempt.error.clone(), attempt.answer.clone(), repeat];
         let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
@@ -156,7 +156,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
     all.into_iter().map(row).collect()
 }
 
-/// Cancels a timer. The exit code says whether there was one, and whether its delivery had begun.
+/// Cancels a timer. The exit code shows whether the timer existed, and whether its delivery had begun.
 pub(crate) async fn cancel(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let cancelled = which.at(timers).cancel().await?;
     output.value(&cancelled, |cancelled| word(&cancelled.result))?;
@@ -171,7 +171,7 @@ fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure>
     Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
 }
 
-/// Moves a timer.
+/// Sets the due moment of a timer.
 pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = to.which.at(timers);
     let moved = match (to.at, to.delay) {
@@ -181,17 +181,17 @@ pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Res
     changed(&moved, "moved", output)
 }
 
-/// Delivers a timer now.
+/// Makes a timer due now.
 pub(crate) async fn fire(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).fire().await?, "fired", output)
 }
 
-/// Pauses a timer.
+/// Puts a timer aside until it is resumed.
 pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).pause().await?, "paused", output)
 }
 
-/// Resumes a timer.
+/// Ends the pause of a timer.
 pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).resume().await?, "resumed", output)
 }

@@ -1,4 +1,4 @@
-//! Commands that watch the service.
+//! Commands that watch the service while it runs.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, plain, print, table, word};
@@ -22,7 +22,7 @@ pub(crate) struct Tail {
     count: Option<u64>,
 }
 
-/// Shows events as they happen. A connection that breaks is made again.
+/// Prints events as they happen. Connects again if the connection breaks.
 pub(crate) async fn tail(
     tail: Tail,
     client: &Client,
@@ -68,7 +68,7 @@ fn line(event: &Event) -> String {
     plain(&line)
 }
 
-/// Shows the numbers of the service.
+/// Prints the service's numbers once.
 pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure> {
     let stats = client.stats().await?;
     if output.is_json {
@@ -77,7 +77,7 @@ pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure
     Ok(print(&text(&stats, None))?)
 }
 
-/// The texts of the numbers, with rates if the numbers before are known.
+/// Returns the service's numbers as a table. Shows rates if `before` has earlier numbers.
 fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     let rate = |now: u64, count: fn(&ServiceStats) -> u64| {
         let Some(before) = before else { return String::new() };
@@ -125,7 +125,7 @@ pub(crate) struct Top {
     once: bool,
 }
 
-/// The other screen of the terminal, without the cursor, until it is dropped.
+/// The terminal's alternate screen, with a hidden cursor. Dropping it restores the terminal.
 struct Screen;
 
 impl Screen {
@@ -134,7 +134,7 @@ impl Screen {
         Ok(Self)
     }
 
-    /// Replaces the screen's text, without a moment at which the screen is empty.
+    /// Replaces the text on the screen without flicker.
     fn show(&self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         write!(out, "\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\r\n"))?;
@@ -149,12 +149,12 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the numbers of the service live, until Ctrl-C.
+/// Shows the service's numbers live until Ctrl-C. Without a terminal, prints them once.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
     }
-    // One wait for the whole time: a signal that comes while nobody waits is lost.
+    // A single future waits for the signal all the time, since a signal that nobody waits for would be lost.
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => Ok(()),
@@ -162,7 +162,7 @@ pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) ->
     }
 }
 
-/// Shows the numbers again and again. A service that cannot be reached for a while is shown as such.
+/// Shows the numbers repeatedly. If the service cannot be reached, the title shows the error.
 async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;

@@ -1,4 +1,4 @@
-//! The check of a history: the invariants I1 to I7 and I10 of the store's design.
+//! Checks a history against the invariants I1 to I7 and I10 of the store's design.
 
 use super::excuses::Excuses;
 use super::lives::{Answered, Life, Lives, Withdrawn};
@@ -7,96 +7,97 @@ use super::{Cause, Delivery, Id, Moment, Record};
 use core::fmt;
 use std::collections::{BTreeMap, HashMap};
 
-/// The state of a timer in the store at the end.
+/// The state of a timer that is still stored at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Pending, leased or parked.
+    /// The timer is pending, leased or parked.
     Alive,
-    /// Dead, with its record.
+    /// The timer is dead. The store keeps it as a record.
     Dead,
 }
 
-/// The store at the end, when nothing is due any more.
+/// The content of the store at the end of a run, when no timer is due any more.
 #[derive(Clone, Debug, Default)]
 pub struct End {
-    /// The timers.
+    /// The stored timers and their states.
     pub stored: HashMap<Id, Stored>,
-    /// The number of timers that the store counts.
+    /// The number of timers by the store's own counters.
     pub counted: u64,
-    /// The faults of the store's structure.
+    /// The damage that the store's check of its own data found, as texts.
     pub faults: Vec<String>,
 }
 
-/// An invariant that does not hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// I1: a timer was acknowledged, and is neither delivered nor stored.
+    /// I1: a timer was acknowledged, but is neither delivered nor stored.
     Lost(Id),
-    /// I1: a timer is still alive when nothing should be due any more.
+    /// I1: a timer is still alive although nothing should be due any more.
     Stuck(Id),
-    /// I2: a delivery began before the due moment; by how many microseconds.
+    /// I2: a delivery began this many microseconds before its due moment.
     Early(Id, u64),
     /// I3, I5: a delivery began after the timer was withdrawn.
     Revived(Id),
-    /// I3: a timer that was withdrawn is stored.
+    /// I3: a timer that was withdrawn is still stored.
     Kept(Id),
-    /// I4: a delivery was repeated without a cause.
+    /// I4: a delivery was repeated, and no fault explains it.
     Doubled(Id),
     /// A timer that is delivered at most once was delivered twice.
     Twice(Id),
-    /// I10: two calls with one id have created it.
+    /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// A call without an effect had one.
+    /// A timer exists although no call can have stored it.
     Phantom(Id),
-    /// I6: two occurrences of a series have this instant.
+    /// I6: two timers of a series were delivered for this instant.
     InstantTwice(Id, u64),
-    /// I6: a series left this instant out.
+    /// I6: a series never delivered this instant.
     InstantMissing(Id, u64),
-    /// I7: a fault of the store's structure.
+    /// I7: the store's check of its own data found damage.
     Structure(String),
-    /// I7: the store's count of timers, and the number of its timers, which differs.
+    /// I7: the store counts this number of timers (first), but holds another number (second).
     Counts(u64, u64),
 }
 
-/// The result of a check.
+/// The result of a check: counts, and the violations.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The number of calls.
+    /// The number of calls that clients made.
     pub calls: u64,
     /// The number of timers that were acknowledged.
     pub acknowledged: u64,
-    /// The number of deliveries.
+    /// The number of deliveries that the receiver got.
     pub deliveries: u64,
-    /// The duplicates by their causes.
+    /// The number of repeated deliveries, by the kind of fault that explains them.
     pub duplicates: BTreeMap<Cause, u64>,
-    /// Acknowledged timers that are lost as the terms permit.
+    /// The number of acknowledged timers that are lost, as the terms permit.
     pub lost_by_terms: u64,
-    /// Withdrawals that are lost as the terms permit: a delivery began after them, or the timer is stored.
+    /// The number of withdrawals that are lost, as the terms permit: a delivery began later, or the timer is still
+    /// stored.
     pub revived_by_terms: u64,
-    /// Timers to be delivered at most once that were not delivered, since a fault met their deliveries.
+    /// The number of timers delivered at most once that a fault kept from their only delivery.
     pub never: u64,
-    /// Dead timers.
+    /// The number of dead timers in the store.
     pub dead: u64,
-    /// The times from due moments to the starts of their deliveries.
+    /// How late deliveries began after their due moments.
     pub lateness: Lateness,
-    /// The greatest time from the start of a delivery to its due moment, in microseconds: the difference between the
-    /// servers' clocks.
+    /// The greatest time by which a delivery began before its due moment, in microseconds. It shows how far the
+    /// servers' clocks differ.
     pub earliness: u64,
-    /// The rules that are broken.
+    /// The violations.
     pub broken: Vec<Broken>,
 }
 
-/// How late deliveries began, in microseconds: of a thousand, 500, 990, 999 and all were not later.
+/// How late deliveries began, in microseconds, as percentiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// The median.
+    /// Half of the deliveries were no later.
     pub p50: u64,
-    /// The 99th percentile.
+    /// 99 % of the deliveries were no later.
     pub p99: u64,
-    /// The 99.9th percentile.
+    /// 99.9 % of the deliveries were no later.
     pub p999: u64,
-    /// The maximum.
+    /// No delivery was later.
     pub most: u64,
 }
 
@@ -112,7 +113,7 @@ impl Lateness {
 }
 
 impl Findings {
-    /// The number of findings that this condition picks.
+    /// Returns the number of violations that `is_meant` picks.
     pub fn count(&self, is_meant: impl Fn(&Broken) -> bool) -> usize {
         self.broken.iter().filter(|broken| is_meant(broken)).count()
     }
@@ -138,7 +139,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Checks a history.
+/// Checks a history against the invariants. `end` is the content of the store after the run.
 #[must_use]
 pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End) -> Findings {
     let lives = Lives::of(records);
@@ -180,14 +181,14 @@ struct Judge<'a> {
     end: &'a End,
     excuses: Excuses<'a>,
     findings: Findings,
-    /// The lateness of each delivery.
+    /// The lateness of each delivery, in microseconds.
     late: Vec<u64>,
-    /// Timers to be delivered at most once that were not delivered, and the moments between which they were due.
+    /// Timers delivered at most once that were never delivered, each with the two moments between which it became due.
     lost_once: Vec<((Moment, Moment), Id)>,
 }
 
 impl Judge<'_> {
-    /// Whether the effect of the call may be lost.
+    /// Returns whether the terms permit that the servers lose the effect of this call.
     fn is_lossy(&self, call: Answered) -> bool {
         self.terms.lossy.iter().any(|(from, until)| *from <= call.at && call.asked <= *until)
     }
@@ -207,12 +208,12 @@ impl Judge<'_> {
     fn timer(&mut self, id: Id, life: &Life) {
         let stored = self.end.stored.get(&id);
         self.moments(id, life);
-        // A timer that was created before a loss may be created again after it.
+        // The servers may have lost an earlier creation, if the terms permit it. Then a second creation is right.
         let mut repeated = life.created.iter().skip(1).zip(&life.created);
         if repeated.any(|(_, before)| !self.is_lossy(*before)) {
             self.is_broken(Broken::CreatedTwice(id));
         }
-        // The occurrences of a series have ids of their own, which no call has named.
+        // Later occurrences of a series have ids that no call has named.
         let is_occurrence =
             life.deliveries.iter().any(|delivery| delivery.series.is_some_and(|series| series != id));
         let exists = stored.is_some() || !life.deliveries.is_empty();
@@ -244,7 +245,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I2.
+    /// I2. Checks that no delivery began before its due moment, and collects the lateness.
     fn moments(&mut self, id: Id, life: &Life) {
         let placed = life.place.as_ref().map_or(0, |place| place.due);
         for delivery in &life.deliveries {
@@ -257,7 +258,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I4.
+    /// I4. Looks for repeated deliveries, and for a fault that explains each.
     fn duplicates(&mut self, id: Id, life: &Life, is_once: bool) {
         for (nth, delivery) in life.deliveries.iter().enumerate() {
             let before = life.deliveries[..nth].iter();
@@ -275,14 +276,15 @@ impl Judge<'_> {
         }
     }
 
-    /// I3 and I5.
+    /// I3 and I5. Checks that no delivery follows a withdrawal, and that no withdrawn timer is still stored.
     fn withdrawals(&mut self, id: Id, life: &Life, is_once: bool, is_stored: bool) {
         for (call, how) in &life.withdrawn {
             let begun_after =
                 |at: Moment| life.deliveries.iter().filter(|delivery| delivery.begun > at).count();
             let after = begun_after(call.at);
             let is_revived = match how {
-                // A claim has taken the timer out of the store, and its answer is on the way for a lease at most.
+                // A claim may have taken the timer out of the store. The claim's answer can be on the way for a lease
+                // at most.
                 Withdrawn::Absent if is_once => begun_after(call.at.saturating_add(self.terms.lease)) > 0,
                 Withdrawn::Surely | Withdrawn::Absent => after > 0,
                 Withdrawn::InFlight => after > 1,
@@ -302,7 +304,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I6.
+    /// I6. Checks that each instant of a series was delivered, and by one timer only.
     fn series(&mut self, id: Id, first: Option<&Life>, instants: &BTreeMap<u64, Vec<&Delivery>>) {
         for (at, deliveries) in instants {
             if deliveries.iter().any(|delivery| delivery.id != deliveries[0].id) {
@@ -311,7 +313,7 @@ impl Judge<'_> {
         }
         let Some(place) = first.and_then(|life| life.place.as_ref()) else { return };
         let Some((every, last)) = place.series else { return };
-        // A series whose creation was kept goes on to all of its later instants.
+        // Only a series that was surely stored and never withdrawn must deliver all of its instants.
         let may_end = first.is_some_and(|life| {
             life.may_be_withdrawn() || life.acknowledged.is_none_or(|call| self.is_lossy(call))
         });

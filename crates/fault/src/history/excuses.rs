@@ -1,40 +1,41 @@
-//! The excuses of a fault: the duplicates, and the losses of timers delivered at most once, that it explains.
+//! Decides which duplicates, and which losses of timers delivered at most once, are explained by a fault.
 //!
-//! A delivery is repeated if the store has not learned of its end when its lease has ended. A holder renews its leases
-//! at each third of their length, so it takes a holder that is dead, or an outage of two thirds, to end a lease. Half a
-//! lease is asked for here, since the history does not say when the last renewal was. An outage that began more than a
-//! lease after the delivery comes too late: the end was stored long before.
+//! A delivery is repeated if its lease ends before the store has learned that the delivery is over. A node renews its
+//! leases after each third of their length. So a lease ends only if its node is dead, or cannot reach the store for two
+//! thirds of a lease. The check here asks for half a lease, since the history does not tell when the last renewal was.
+//! An outage that began more than a lease after the start of the delivery explains nothing: the end was stored long
+//! before.
 //!
 //! | cause | the delivery is repeated if |
 //! |---|---|
 //! | `Kill` | its node was killed within a lease from its start, and half a lease passed before the repetition |
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
-//! | `Server`, `Failover` with losses that the terms permit | the loss may have met the answer to its end |
-//! | `Failover`, if it may lose ends | the delivery began within a second before it, or within it |
-//! | `Pause` of the node that repeats | the node was stopped between its last look at the lease and the handler's first line: one delivery for each pause |
+//! | `Server`, `Failover` with losses that the terms permit | the loss may have erased the end of the delivery |
+//! | `Failover`, if [`Terms::loses_ends`] | the delivery began during the failover, or within a second before it |
+//! | `Pause` of the node that repeats | the node was stopped after it last checked the lease and before the handler's first line: one delivery for each pause |
 //!
-//! The outage of a fault is longer than the fault: see [`Excuses::aftermath`].
+//! An outage lasts longer than the fault that caused it: see [`Excuses::aftermath`].
 
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// The greatest lateness of a claim that waits for nothing but the machine.
+/// How late a node's claim of a due timer can be if nothing but a busy machine holds it up, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// How far a replica is behind its primary at most, on a machine that is busy, and how long a handler runs at most.
+/// How far a replica can be behind its primary on a busy machine, and how long a handler can run, in microseconds.
 const BEHIND: Moment = 1_000_000;
 
-/// The time after a pause within which a handler begins that was about to begin before the pause.
+/// How soon after a pause a handler begins that was about to begin before the pause, in microseconds.
 const AT_ONCE: Moment = 1_000_000;
 
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// The number of limited excuses that each fault has given.
+    /// For each fault, the number of repeats or losses that it has excused. Some faults may excuse only a few.
     taken: Vec<usize>,
 }
 
-/// The time that the spans cover together.
+/// Returns the length of the union of the spans.
 fn covered(mut spans: Vec<(Moment, Moment)>) -> Moment {
     spans.sort_unstable();
     let (mut end, mut sum) = (0, 0);
@@ -54,8 +55,8 @@ impl<'a> Excuses<'a> {
         Self { terms, faults, taken: vec![0; faults.len()] }
     }
 
-    /// The time after a fault in which its effects go on. A client waits for a reply that does not come, and TCP pauses
-    /// between its attempts for as long as a cut has lasted.
+    /// Returns how long the effects of a fault go on after its end. A client still waits for a reply that does not
+    /// come. After a cut, TCP pauses between its attempts for up to the length of the cut.
     fn aftermath(&self, fault: &Fault) -> Moment {
         match fault.cause {
             Cause::Kill | Cause::Pause => 0,
@@ -64,7 +65,7 @@ impl<'a> Excuses<'a> {
         }
     }
 
-    /// The reason why a delivery was repeated.
+    /// Returns the kind of the fault that explains why the delivery `first` was repeated as `again`.
     pub(super) fn of_duplicate(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         self.killed(first, again)
             .or_else(|| self.out(first, again))
@@ -84,7 +85,7 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// The fault with the longest part, if the node of the first delivery was out for long enough.
+    /// Returns the kind of the longest outage, if the node of the first delivery was out for at least half a lease.
     fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
@@ -100,7 +101,7 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Servers that have lost the end of the delivery, as the terms permit.
+    /// Returns the fault in which the servers may have lost the end of the delivery, as the terms permit.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let windows = self.terms.lossy.iter().filter(|(from, until)| {
@@ -117,7 +118,7 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// A failover to a replica that did not have the end of the delivery yet.
+    /// Returns a failover to a replica that did not yet know the end of the delivery.
     fn not_at_the_replica(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             fault.cause == Cause::Failover
@@ -141,8 +142,8 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Whether the servers may have lost the claim before this delivery, as the terms permit. Its timer is delivered at
-    /// most once.
+    /// Returns whether the servers may have lost the claim that led to `first`, as the terms permit. The timer is
+    /// delivered at most once, so only a lost claim permits a second delivery.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
@@ -150,16 +151,16 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// Takes timers that are delivered at most once and were not delivered, each with the moments between which it was
-    /// due. Returns the number of those that a fault explains, and the other timers.
+    /// Excuses timers that are delivered at most once and were never delivered. Each has the two moments between which
+    /// it became due. Returns the number of timers that a fault explains, and the timers that no fault explains.
     ///
-    /// A claim takes such a timer out of the store. It is lost if the answer is, or if the node dies, or stands still
-    /// for a lease, before it calls the handler.
+    /// A claim takes such a timer out of the store. The timer is lost if the claim's answer is lost. It is also lost if
+    /// the node dies, or stands still for a lease, before it calls the handler.
     pub(super) fn of_losses<T>(&mut self, mut lost: Vec<((Moment, Moment), T)>) -> (usize, Vec<T>) {
         lost.sort_by_key(|(due, _)| *due);
         self.taken.fill(0);
         let mut places: Vec<usize> = (0..self.faults.len()).collect();
-        // The fault that ends first has the fewest timers to choose from.
+        // Faults that end first come first: they can excuse the fewest timers.
         places.sort_by_key(|place| self.faults[*place].until);
         let (mut excused, mut rest) = (0, Vec::new());
         for (due, timer) in lost {
@@ -183,7 +184,7 @@ impl<'a> Excuses<'a> {
     fn meets(&self, fault: &Fault, (from, until): (Moment, Moment)) -> bool {
         let Terms { lease, ttl, .. } = self.terms;
         let ends_no_lease = fault.cause == Cause::Pause && fault.until - fault.from < lease / 2;
-        // A timer in the shard of a node that was away before has waited for another node to take the shard.
+        // The node was away before, so its shard had to wait until another node took it.
         let is_away = |other: &&Fault| {
             other.from < fault.from && fault.from <= other.until + self.aftermath(other) + ttl + BUSY
         };

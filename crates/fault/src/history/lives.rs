@@ -1,48 +1,48 @@
-//! A history, sorted by timers.
+//! Sorts the records of a history by the timers that they concern.
 
 use super::{Answer, Call, Delivery, Fault, Id, Moment, Place, Record};
 use std::collections::{BTreeMap, HashMap};
 
-/// How surely a timer was withdrawn.
+/// How sure it is that a cancel, or a replacement, took a timer away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawn {
-    /// It was stored and not in delivery. It is no longer stored.
+    /// The timer was stored and not in delivery. The store no longer has it.
     Surely,
-    /// A delivery may have begun, and is the last delivery.
+    /// A delivery may have begun before the timer was withdrawn. No further delivery may follow.
     InFlight,
-    /// The store did not have it.
+    /// The store answered that it does not have the timer.
     Absent,
-    /// An answer was lost, or did not come.
+    /// The answer to the call was lost, so the timer may still be stored.
     Perhaps,
 }
 
-/// A call that has its answer. Its effect happened between these moments.
+/// When a call was made, and when its answer came. The call took effect between the two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) asked: Moment,
     pub(super) at: Moment,
 }
 
-/// All that concerns one timer.
+/// All records about one timer.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub(super) place: Option<Place>,
-    /// The start of the first call that stores it.
+    /// When the first call that stores this timer began.
     pub(super) asked: Moment,
-    /// Each call whose answer says that it has stored it.
+    /// The calls that were answered with [`Answer::Created`] or [`Answer::Replaced`].
     pub(super) created: Vec<Answered>,
-    /// The first call whose answer says that it is stored.
+    /// The first call whose answer confirms that the timer is stored.
     pub(super) acknowledged: Option<Answered>,
-    /// Whether an answer was lost, or did not come.
+    /// Whether a call to store the timer got no answer, so that the timer may exist unacknowledged.
     pub(super) has_doubt: bool,
-    /// Withdrawals.
+    /// The calls that withdrew the timer, or tried to.
     pub(super) withdrawn: Vec<(Answered, Withdrawn)>,
-    /// Deliveries in the order of their begins.
+    /// The deliveries, sorted by their start.
     pub(super) deliveries: Vec<Delivery>,
 }
 
 impl Life {
-    /// Whether the timer may be gone without a delivery.
+    /// Returns whether the timer may be gone without a delivery.
     pub(super) fn may_be_withdrawn(&self) -> bool {
         self.withdrawn.iter().any(|(_, how)| *how != Withdrawn::Absent)
     }
@@ -50,7 +50,7 @@ impl Life {
 
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    /// In the order of ids, so that two checks of one history say the same.
+    /// Timers sorted by id, so that two checks of the same history report the same.
     pub(super) timers: BTreeMap<Id, Life>,
     pub(super) faults: Vec<Fault>,
     pub(super) calls: u64,
@@ -60,7 +60,7 @@ pub(super) struct Lives {
 impl Lives {
     pub(super) fn of(records: impl IntoIterator<Item = Record>) -> Self {
         let mut records: Vec<Record> = records.into_iter().collect();
-        // Stable: the records of one client stay in their order.
+        // The sort is stable: records of one client keep their order.
         records.sort_by_key(|record| match record {
             Record::Invoked(at, ..) | Record::Answered(at, ..) => *at,
             Record::Delivered(delivery) => delivery.begun,
@@ -94,7 +94,7 @@ impl Lives {
                 Record::Fault(fault) => lives.faults.push(fault),
             }
         }
-        // Calls without an answer: their client was killed, or the run has ended.
+        // These calls have no answer: their client was killed, or the run has ended.
         for (asked, call) in open.into_values() {
             lives.answered(Answered { asked, at: Moment::MAX }, call, Answer::Unknown, &mut owners);
         }
@@ -119,7 +119,7 @@ impl Lives {
         match answer {
             Answer::Created => life.created.push(span),
             Answer::Repeated => {
-                // An earlier call has displaced the owner, if there still was one.
+                // An earlier call has displaced the key's owner, if the owner was still stored.
                 if let Some(other) = other {
                     self.life(other).withdrawn.push((span, Withdrawn::InFlight));
                 }

@@ -1,8 +1,8 @@
-//! What happened in a run: the operations of clients, the deliveries at a receiver, and the faults that were done.
+//! The history of a run: the calls of clients, the deliveries at a receiver, and the faults.
 //!
-//! Each client, and the receiver, writes its records to its own file, one record a line. [`check`] finds the faults
-//! afterwards. Moments are microseconds by the machine's monotonic clock, which all processes share and nobody sets;
-//! due moments are milliseconds of UTC by the store's clock.
+//! Each client and the receiver write their records to files of their own, one record a line. [`check`] finds
+//! violations afterwards. Moments are microseconds of the machine's monotonic clock, which all processes share and
+//! nobody sets. Due moments are milliseconds of UTC by the store's clock.
 
 mod check;
 mod excuses;

@@ -1,4 +1,4 @@
-//! The records of a history, and how they are written.
+//! Records of a history, and their text form: one line for each record.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,26 +6,26 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Microseconds by the machine's monotonic clock.
+/// A moment in microseconds of the machine's monotonic clock.
 pub type Moment = u64;
 
 /// The id of a timer.
 pub type Id = u128;
 
-/// A record of a history.
+/// An event of a run, as a client, the receiver or the runner noted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A client begins a call.
+    /// A client begins the call with this number.
     Invoked(Moment, u64, Call),
-    /// A client has the answer to the call of this number.
+    /// A client has got the answer to the call with this number.
     Answered(Moment, u64, Answer),
-    /// A delivery.
+    /// The receiver got a delivery.
     Delivered(Delivery),
-    /// A fault, from its begin to its end.
+    /// A fault was done to a part of the run.
     Fault(Fault),
 }
 
-/// A client's call.
+/// The operation that a client asks of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Stores a timer.
@@ -34,72 +34,72 @@ pub enum Call {
     Cancel(Id),
 }
 
-/// A timer to be stored.
+/// A timer that a client asks the store to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The id, which the client has chosen.
+    /// The timer's id, chosen by the client.
     pub id: Id,
-    /// The key. A single client uses it, in one call after the other.
+    /// The timer's key. Only one client uses it, and never in two calls at a time.
     pub key: Option<Box<str>>,
-    /// The due moment.
+    /// When the timer is due, in milliseconds of UTC.
     pub due: u64,
-    /// Whether the timer takes the place of the timer that has the key. Otherwise it is refused.
+    /// Whether the new timer replaces the timer that holds the key. If not, the store refuses it.
     pub replaces: bool,
     /// Whether the timer is delivered at most once.
     pub is_once: bool,
-    /// The period and the last instant of a series of which the timer is the first occurrence.
+    /// If the timer begins a series: the period and the last instant, in milliseconds.
     pub series: Option<(u64, u64)>,
 }
 
-/// The answer to a call.
+/// How the store answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The timer is stored.
+    /// The call has stored the timer.
     Created,
-    /// An earlier call has stored it.
+    /// An earlier call had stored the timer already.
     Repeated,
-    /// It took the place of another timer, of which a delivery may have begun.
+    /// The timer replaced the timer with this id. The flag says whether a delivery of the old timer may have begun.
     Replaced(Id, bool),
-    /// The key is another timer's.
+    /// The store refused the timer: the timer with this id holds the key.
     KeyExists(Id),
-    /// The timer is withdrawn.
+    /// The timer is withdrawn before any delivery.
     Cancelled,
-    /// A delivery has begun.
+    /// The timer is withdrawn, but a delivery had begun.
     InFlight,
-    /// There is no such timer.
+    /// The store has no timer with this id.
     NotFound,
-    /// The call surely had no effect.
+    /// The call failed and surely had no effect.
     Failed,
-    /// The call may have had its effect.
+    /// The call failed and may have had its effect.
     Unknown,
 }
 
-/// A delivery, as the receiver has it.
+/// A call of a handler, as the node reported it to the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// When the receiver got it.
+    /// When the receiver got the report.
     pub arrived: Moment,
     /// When the handler was called.
     pub begun: Moment,
-    /// The timer.
+    /// The id of the delivered timer.
     pub id: Id,
-    /// The number of the attempt, from 1 on.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
-    /// The number of the delivery, from 1 on.
+    /// The number of the delivery, counted from 1.
     pub delivery: u32,
-    /// The moment from which this delivery was due.
+    /// When this delivery was due, in milliseconds of UTC.
     pub due: u64,
-    /// The moment for which the timer was made.
+    /// When the timer itself was due, in milliseconds of UTC.
     pub scheduled: u64,
-    /// The node.
+    /// The name of the node that called the handler.
     pub node: Box<str>,
-    /// The series of which the timer is an occurrence.
+    /// The series to which the timer belongs.
     pub series: Option<Id>,
     /// Whether the handler answered that the work is done.
     pub is_done: bool,
 }
 
-/// The cause of duplicates, and of other harm that a store need not prevent.
+/// The kind of a fault. It explains duplicates, and other harm that a store need not prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// A node was killed.
@@ -114,16 +114,16 @@ pub enum Cause {
     Network,
 }
 
-/// A fault.
+/// A fault that a run did, or that a node noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its kind.
+    /// The kind of the fault.
     pub cause: Cause,
-    /// The node to which it was done; none for servers and networks.
+    /// The name of the node that was hit; `None` for faults of servers and networks.
     pub node: Option<Box<str>>,
-    /// Its begin.
+    /// When the fault began.
     pub from: Moment,
-    /// Its end.
+    /// When the fault ended.
     pub until: Moment,
 }
 
@@ -152,7 +152,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A word for an optional value.
+/// Writes an optional value as a word: `-` if there is none.
 fn maybe<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -169,7 +169,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// The record as words of a line. Keys and names of nodes have no spaces.
+/// Writes the record as words of one line. Keys and names of nodes contain no spaces.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,7 +196,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A line that is not a record.
+/// The error for a line that is not a record. It holds the line.
 #[derive(Debug)]
 pub struct NoRecord(pub Box<str>);
 
@@ -208,7 +208,7 @@ impl fmt::Display for NoRecord {
 
 impl core::error::Error for NoRecord {}
 
-/// The words of a line, one after the other.
+/// Reads the words of a line in order.
 struct Words<'a>(core::str::Split<'a, char>);
 
 impl<'a> Words<'a> {
@@ -232,7 +232,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Reads an optional value. The inner value is none if the word is `-`.
+    /// Reads an optional value. Returns `Some(None)` for the word `-`.
     fn maybe<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
         match self.word()? {
             "-" => Some(None),
@@ -293,7 +293,7 @@ impl FromStr for Record {
     }
 }
 
-/// The records of a file. A last line without an end is left out: its writer was killed.
+/// Reads the records of a file. Ignores an unfinished last line, whose writer was killed.
 ///
 /// # Errors
 ///

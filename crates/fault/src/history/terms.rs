@@ -1,25 +1,25 @@
-//! Terms of a run.
+//! The losses and delays that a run's settings permit.
 
 use super::Moment;
 
-/// The losses and delays that a run's settings permit. Lengths are microseconds.
+/// The losses and delays that a run's settings permit. Lengths are in microseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// Times in which a call may be lost although it was acknowledged: the servers' settings, or the policy, permit it.
+    /// The spans of time in which the servers may lose a call that they have acknowledged.
     pub lossy: Vec<(Moment, Moment)>,
-    /// Whether a failover may lose the end of a delivery: nodes tell the server of ends, and do not wait until a
-    /// replica has them.
+    /// Whether a failover may lose the end of a delivery. Nodes report ends to the primary and do not wait for a
+    /// replica.
     pub loses_ends: bool,
-    /// The length of a lease.
+    /// How long a lease lasts.
     pub lease: Moment,
-    /// The time for which a node takes a shard.
+    /// How long a node owns a shard without a renewal.
     pub ttl: Moment,
-    /// The time after which a reply is no longer waited for.
+    /// How long a client waits for a reply.
     pub response: Moment,
-    /// The handlers of a node.
+    /// How many handlers a node runs at a time.
     pub workers: usize,
-    /// The microseconds from the start of 1970 to that of the monotonic clock.
+    /// The microseconds between the start of 1970 and the zero of the monotonic clock.
     pub wall: u64,
-    /// The milliseconds by which a delivery may seem early, since the server's clock is not the machine's.
+    /// By how many milliseconds a delivery may seem early, since the server's clock differs from the machine's.
     pub tolerance: u64,
 }

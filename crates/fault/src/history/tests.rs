@@ -16,7 +16,7 @@ struct Story {
     end: End,
 }
 
-/// The due moment of a second.
+/// Returns the due moment of a second of the test, in milliseconds.
 fn due(second: u64) -> u64 {
     (second * SECOND + WALL) / 1_000
 }
@@ -46,7 +46,7 @@ impl Story {
         self
     }
 
-    /// A call that takes several seconds.
+    /// Adds a call that takes several seconds.
     fn long_call(mut self, asked: u64, answered: u64, call: Call, answer: Answer) -> Self {
         self.calls += 1;
         self.records.push(Record::Invoked(asked * SECOND, self.calls, call));

@@ -1,10 +1,11 @@
-//! Signs of a machine that is busy: processes that do not run, and servers that do not answer.
+//! Finds signs of a busy machine: processes that were not run, and servers that answered late.
 
 use crate::history::{Cause, Fault, Moment, Record};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The number of times at which a process did not run, though the run did not stop it.
+/// Counts the times at which a process stood still although the run had not stopped it. `noticed` are the nodes'
+/// reports, `done` the faults of the run.
 pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     let by_nodes = noticed.iter().filter_map(|record| match record {
         Record::Fault(fault) => Some(fault),
@@ -18,8 +19,8 @@ pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
-/// The times in which calls waited for longer than for one reply: the servers were out, or were slow by themselves, for
-/// example while the disk was.
+/// Returns the spans in which calls waited longer than `response`. The servers were out, or slow by themselves, for
+/// example because of a slow disk.
 pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
     let mut asked: HashMap<u64, Moment> = HashMap::new();
     let mut waits = Vec::new();
@@ -28,7 +29,7 @@ pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
             Record::Invoked(at, number, _) => drop(asked.insert(*number, *at)),
             Record::Answered(until, number, _) => {
                 let from = asked.remove(number).unwrap_or(*until);
-                // The calls of a batch wait together.
+                // The calls of a batch are answered together, and count once.
                 let is_new = waits.last().is_none_or(|wait: &Fault| wait.until != *until);
                 if is_new && u128::from(until - from) > response.as_micros() {
                     waits.push(Fault { cause: Cause::Server, node: None, from, until: *until });
@@ -40,7 +41,7 @@ pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
     waits
 }
 
-/// The number of these waits that no fault explains.
+/// Counts the waits that overlap no fault of the run.
 pub(super) fn unexplained(waits: &[Fault], done: &[Fault]) -> usize {
     let is_explained =
         |wait: &Fault| done.iter().any(|fault| fault.from <= wait.until && wait.from <= fault.until);

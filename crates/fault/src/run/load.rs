@@ -1,4 +1,5 @@
-//! Clients: threads with stores of their own, which place and withdraw timers and write their calls and the answers.
+//! Clients of a run: threads that place and cancel timers, each through its own store, and record their calls and
+//! answers.
 
 use super::moment;
 use super::node::{KIND, payload};
@@ -21,25 +22,25 @@ use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, 
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_redis::RedisStore;
 
-/// The keys of one client.
+/// The number of timer keys that a client uses.
 const KEYS: u64 = 20;
 
-/// Timers that a client remembers, to cancel some of them.
+/// The number of created timers that a client remembers as candidates for a cancel.
 const RECENT: usize = 200;
 
-/// How long a client goes on to ask for answers that it did not get, after the load's end.
+/// How long clients repeat unanswered calls after the end of the load. Also how long [`open`] tries.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
-/// The work of the clients.
+/// Says how many clients work on a deployment, and how fast.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients.
     pub clients: u64,
-    /// The number of operations a second of all clients together.
+    /// How many operations all clients together begin in a second.
     pub rate: u32,
     /// The greatest number of operations in one call.
     pub batch: usize,
-    /// The longest delay.
+    /// The longest time from the creation of a timer to its due moment.
     pub delay: Duration,
 }
 
@@ -49,7 +50,7 @@ impl Default for Load {
     }
 }
 
-/// The clients of a run.
+/// The clients of a run, while they work.
 #[derive(Debug)]
 pub struct Clients {
     stop: Arc<AtomicBool>,
@@ -59,7 +60,7 @@ pub struct Clients {
     closed: Arc<AtomicBool>,
 }
 
-/// An operation that has no definite answer yet.
+/// An operation to send, or to send again because its answer was not definite.
 struct Wanted {
     op: Op,
     call: Call,
@@ -73,13 +74,13 @@ struct Client {
     out: BufWriter<File>,
     calls: u64,
     recent: VecDeque<Id>,
-    /// Operations without a definite answer.
+    /// Operations without a definite answer, in the order in which to repeat them.
     open: VecDeque<Wanted>,
     closed: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
 }
 
-/// The answer to a call.
+/// Translates a store's outcome into the answer that a history records.
 fn answer_of(outcome: &Outcome) -> Answer {
     match outcome {
         Outcome::Created(_) => Answer::Created,
@@ -93,26 +94,26 @@ fn answer_of(outcome: &Outcome) -> Answer {
     }
 }
 
-/// The answer to each of `count` operations whose call failed with an error.
+/// Returns the answer to record for `count` operations whose joint call failed with `error`.
 fn answer_to(error: &StoreError, count: usize) -> Answer {
-    // Of several operations, the first may have had their effect, whatever the error of a later operation is.
+    // With several operations, the first may have taken effect, whatever the error of a later operation says.
     if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
 }
 
-/// The answer of a future that needs no runtime around it.
+/// Waits for the result of a future that needs no runtime.
 ///
 /// # Errors
 ///
-/// Those of the future.
+/// Fails as the future fails.
 pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     pollster::block_on(answer)
 }
 
-/// Opens a store of a client, once the servers answer.
+/// Opens a store for a client. Repeats this while the servers do not answer.
 ///
 /// # Errors
 ///
-/// Those of the store that do not pass within two minutes.
+/// Fails if the store cannot be opened, after two minutes if the error is transient.
 pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
     let begun = Instant::now();
     loop {
@@ -150,7 +151,8 @@ impl Client {
         Op::Place(Box::new(timer), if_present)
     }
 
-    /// An operation, unless its timer or its key is in this call already.
+    /// Makes up a random operation. Returns `None` if its key is in this call already, or if no timer is left to
+    /// cancel.
     fn invent(&mut self, keys: &mut HashSet<Box<str>>) -> Option<Wanted> {
         let now = self.store.now().as_millis();
         let longest = u64::try_from(self.load.delay.as_millis()).unwrap_or(u64::MAX);
@@ -166,7 +168,7 @@ impl Client {
             64..69 => place.is_once = true,
             69..71 => {
                 let every = self.rng.u64(200..1_000);
-                // The last instant may lie between two.
+                // The last instant may lie between two occurrences.
                 place.series = Some((every, place.due + every * self.rng.u64(1..5) + 50));
             }
             71..86 => {
@@ -188,12 +190,12 @@ impl Client {
         Some(Wanted { op, call: Call::Place(place) })
     }
 
-    /// Sends operations in one call. Keeps the operations that have no definite answer.
+    /// Sends operations in one call. Keeps operations without a definite answer, to send them again.
     fn send(&mut self, wanted: Vec<Wanted>) {
         let mut numbers = Vec::new();
         for wanted in &wanted {
             self.calls += 1;
-            // No two clients use one number.
+            // The number is unique among all clients.
             let number = self.calls << 16 | self.number;
             numbers.push(number);
             self.write(&Record::Invoked(moment(), number, wanted.call.clone()));
@@ -218,7 +220,7 @@ impl Client {
                     self.open.push_back(wanted);
                     continue;
                 }
-                // A series is not withdrawn: it ends by itself.
+                // A series is never cancelled: it ends by itself.
                 (Answer::Created | Answer::Repeated | Answer::Replaced(..), Call::Place(place))
                     if place.series.is_none() =>
                 {
@@ -233,8 +235,8 @@ impl Client {
         }
     }
 
-    /// Takes operations that are still wanted. Operations on one key stay in order, since no other call has the key
-    /// until they are answered.
+    /// Takes operations that need a repetition. Operations with the same key stay in order, since no new operation
+    /// begins while any is left.
     fn again(&mut self) -> Vec<Wanted> {
         let count = self.open.len().min(self.load.batch);
         self.open.drain(..count).collect()
@@ -271,15 +273,15 @@ impl Client {
 }
 
 impl Clients {
-    /// Starts clients. Each writes its history to a file of its own in the folder.
+    /// Starts the clients. Each writes its history to its own file in `folder`.
     ///
     /// # Errors
     ///
-    /// Fails if a store is not opened.
+    /// Fails if a store or a file cannot be opened.
     ///
     /// # Panics
     ///
-    /// If a file cannot be made.
+    /// If a client cannot write its history.
     pub fn start(
         target: &Target,
         (deployment, shards): (&str, u16),
@@ -313,19 +315,19 @@ impl Clients {
         Ok(Self { stop, threads, files, done, closed })
     }
 
-    /// The number of operations that have a definite answer.
+    /// Returns the number of operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Whether a store has said to a client that it has stopped for good.
+    /// Returns whether a client's store has closed for good.
     #[must_use]
     pub fn are_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends the load, and waits until each call has its answer. Returns the records.
+    /// Ends the load, waits until each call has its answer, and returns the clients' records.
     ///
     /// # Errors
     ///

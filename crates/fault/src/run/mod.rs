@@ -1,4 +1,5 @@
-//! The parts of a run under faults: clients, nodes as processes of their own, and a receiver, which keep a history.
+//! The parts of a run under faults: clients, nodes as separate processes, and a receiver. Together they write a
+//! history.
 
 mod busy;
 mod load;
@@ -24,20 +25,21 @@ fn micros(clock: ClockId) -> u64 {
     part(time.tv_sec) * 1_000_000 + part(time.tv_nsec) / 1_000
 }
 
-/// This moment by the machine's monotonic clock.
+/// Returns the present moment of the machine's monotonic clock.
 #[must_use]
 pub fn moment() -> Moment {
     micros(ClockId::Monotonic)
 }
 
-/// The microseconds from the start of 1970 to that of the monotonic clock.
+/// Returns the microseconds between the start of 1970 and the zero of the monotonic clock.
 #[must_use]
 pub fn wall() -> u64 {
-    // A thread that has to wait between its two looks sees too little.
+    // If the thread is interrupted between the two clock readings, the difference is too small. So the greatest counts.
     (0..100).map(|_| micros(ClockId::Realtime) - moment()).max().unwrap_or_default()
 }
 
-/// Calls `report` with each time from a moment to another in which this process did not run for a second.
+/// Starts a thread that calls `report` with the start and the end of each span over a second in which this process did
+/// not run.
 fn watch_stalls(report: impl Fn(Moment, Moment) + Send + 'static) {
     let body = move || {
         let mut before = moment();
@@ -50,6 +52,6 @@ fn watch_stalls(report: impl Fn(Moment, Moment) + Send + 'static) {
             before = now;
         }
     };
-    // Ends with the process.
+    // The thread ends with the process.
     drop(thread::spawn(body));
 }

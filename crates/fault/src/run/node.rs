@@ -1,4 +1,4 @@
-//! A node: a runtime on the store, whose handler sends each delivery to the receiver.
+//! Runs a node of a run: a runtime whose handler reports each delivery to the receiver.
 
 use super::receiver::Post;
 use super::target::Target;
@@ -17,39 +17,40 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::{Durable, Incident, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The kind of all timers of a run.
+/// The kind of all timers in a run.
 pub const KIND: &str = "fault";
 
-/// The pause after a failure that the payload asks for.
+/// How long a timer waits after a failure that its payload asks for.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How a node is started.
+/// The settings with which a node starts.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// The servers.
+    /// The servers of the store.
     pub target: Target,
-    /// The deployment.
+    /// The name of the deployment.
     pub deployment: String,
-    /// The number of its shards.
+    /// The number of the deployment's shards.
     pub shards: u16,
-    /// The name of this start in the history.
+    /// The node's name in the history. Each start has a new name.
     pub name: String,
-    /// The receiver's socket.
+    /// The path of the receiver's socket.
     pub receiver: PathBuf,
-    /// The length of a lease.
+    /// How long a lease lasts.
     pub lease: Duration,
-    /// The time for which it takes a shard.
+    /// How long the node owns a shard without a renewal.
     pub ttl: Duration,
     /// The number of handlers that run at a time.
     pub workers: usize,
-    /// Whether the handler never returns once it has sent its delivery.
+    /// Whether the handler hangs for ever once it has reported its delivery.
     pub hangs: bool,
 }
 
-/// How long one of sixteen handlers takes after its delivery was received.
+/// How long a slow handler takes. The handlers of one timer in sixteen are slow.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// The payload of a timer: its handler fails `fails` times, and it is an occurrence of `series`.
+/// Returns the payload of a timer whose handler fails `fails` times. `series` is the series of which the timer is an
+/// occurrence.
 #[must_use]
 pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
     let series = series.map_or_else(|| "-".to_owned(), |series| format!("{series:x}"));
@@ -65,25 +66,25 @@ thread_local! {
     static POST: RefCell<Option<Post>> = const { RefCell::new(None) };
 }
 
-/// Sends a record over the connection of this thread.
+/// Sends a record to the receiver over this thread's connection.
 fn send(to: &Path, record: &Record) {
     POST.with_borrow_mut(|post| post.get_or_insert_with(|| Post::to(to)).send(record));
 }
 
-/// Starts a node in this process. Calls `on_closed` if the store says that it has stopped for good.
+/// Starts a node in this process. Calls `on_closed` when the store has closed for good.
 ///
 /// # Errors
 ///
-/// Fails if the store is not opened.
+/// Fails if the store cannot be opened.
 ///
 /// # Panics
 ///
-/// If the system starts no threads.
+/// If the system cannot start threads.
 pub fn start(
     settings: &NodeSettings,
     on_closed: impl Fn(&StoreError) + Send + Sync + 'static,
 ) -> Result<Durable, StoreError> {
-    // Some runs have clocks that the checks refuse.
+    // The checks at the opening are off, since some runs have clocks that the checks refuse.
     let builder = RedisStore::builder(settings.deployment.as_str());
     let builder = builder.shards(settings.shards).ttl(settings.ttl).unchecked();
     let store = pollster::block_on(builder.open(&settings.target.connect()))?;
@@ -112,7 +113,7 @@ pub fn start(
                 thread::park();
             }
         }
-        // Some handlers take their time, so that faults meet deliveries under way.
+        // Some handlers are slow, so that faults hit deliveries under way.
         if delivery.id.as_u128().is_multiple_of(16) {
             thread::sleep(SLOW);
         }
@@ -140,14 +141,15 @@ fn say(line: impl fmt::Display) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// The microseconds from the start of 1970 to that of the monotonic clock, by the time of day that programs get.
+/// Returns the microseconds between the start of 1970 and the zero of the monotonic clock. Uses the time of day that
+/// programs see, which `faketime` may shift.
 fn wall_of_programs() -> u128 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_micros().saturating_sub(moment().into())
 }
 
-/// Runs a node until its standard input ends. Writes a line for each change to its standard output: `ready` with its
-/// time of day, `closed` with an error, and `stopped` with the number of its deliveries, begun or not.
+/// Runs a node until standard input ends. Writes a line to standard output at each change: `ready` with the node's time
+/// of day, `closed` with an error, `failed` with an error, or `stopped` with the number of deliveries, begun or not.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {
@@ -165,7 +167,7 @@ pub fn serve(settings: &NodeSettings) {
         let on_closed = Arc::clone(&on_closed);
         match start(settings, move |error| on_closed(error)) {
             Ok(durable) => break durable,
-            // The server is away.
+            // The server is away, so try again.
             Err(error) if error.is_transient() => thread::sleep(Duration::from_millis(100)),
             Err(error) => {
                 say(format_args!("failed {error}"));
@@ -180,9 +182,9 @@ pub fn serve(settings: &NodeSettings) {
     say(format_args!("stopped {}", stats.delivered));
 }
 
-/// The settings as words of a command line.
+/// Conversion to and from the words of a command line.
 impl NodeSettings {
-    /// The words.
+    /// Returns the settings as words `name=value`.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         vec![
@@ -198,7 +200,7 @@ impl NodeSettings {
         ]
     }
 
-    /// The settings of these words; `None` if a word is missing or wrong.
+    /// Reads settings from words. Returns `None` if a word is missing or wrong.
     #[must_use]
     pub fn of(words: &[String]) -> Option<Self> {
         let words: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();

@@ -1,5 +1,5 @@
-//! The receiver of deliveries: it writes each to its file before it answers. It is reached by a local socket, which no
-//! fault of a network cuts.
+//! Receives the reports of deliveries, and writes each report to a file before it answers. It listens at a local
+//! socket, which no network fault cuts.
 
 use super::moment;
 use crate::history::Record;
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Accepts records at `listener`, a line each, and appends them to the file. A record is with the operating system
-/// before its sender has the answer. Goes on for ever.
+/// Accepts records at `listener`, one a line, and appends them to `file`. Hands each record to the operating system
+/// before it answers the sender. Never returns unless it fails.
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be made.
+/// Fails if the file cannot be opened.
 pub fn receive(listener: &UnixListener, file: &Path) -> io::Result<()> {
     let file = Arc::new(Mutex::new(File::options().create(true).append(true).open(file)?));
     for stream in listener.incoming() {
         let (Ok(stream), file) = (stream, Arc::clone(&file)) else { continue };
-        // Ends with the connection.
+        // The thread ends with the connection.
         drop(thread::spawn(move || serve(&stream, &file)));
     }
     Ok(())
@@ -43,7 +43,7 @@ fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
     Ok(())
 }
 
-/// A sender's connection to a receiver.
+/// A sender's connection to the receiver.
 #[derive(Debug)]
 pub struct Post {
     to: PathBuf,
@@ -51,13 +51,13 @@ pub struct Post {
 }
 
 impl Post {
-    /// A connection that is made with the first record.
+    /// Creates a sender that connects when it sends its first record.
     #[must_use]
     pub fn to(socket: impl Into<PathBuf>) -> Self {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record, until the receiver has answered.
+    /// Sends a record, and repeats it until the receiver has answered.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

@@ -1,4 +1,4 @@
-//! A stage: servers' clients, nodes and the receiver of one run, from its start to the check of its history.
+//! Holds all parts of one run together, from the start to the check of the history: clients, nodes, and the receiver.
 
 use super::busy::{stalls, unexplained, waits};
 use super::load::{Clients, Load, ask, open};
@@ -22,26 +22,26 @@ use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{StoreError, TimerStore};
 use tourbillon_redis::RedisStore;
 
-/// The variable that makes a process a part of a run.
+/// The environment variable whose presence turns a process into a node or a receiver.
 const PART: &str = "TOURBILLON_FAULT_PART";
 
-/// How long all timers may take to end after the last fault: far more than they need on a machine that is not busy.
+/// How long all timers may take to end after the last fault. Even a busy machine needs far less.
 const DRAIN: Duration = Duration::from_secs(240);
 
 /// How long a process may take to follow a command.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A process of a run: a node, or the receiver.
+/// A child process of a run: a node or the receiver.
 #[derive(Debug)]
 struct Part {
     child: Child,
     input: Option<ChildStdin>,
     lines: Arc<Mutex<Vec<String>>>,
-    /// Reads the lines, up to the end of the output.
+    /// The thread that collects the lines of the process's output.
     reader: JoinHandle<()>,
 }
 
-/// Becomes a part of a run, if this process was started as a part, and does not return then.
+/// Runs a node or the receiver, and never returns, if this process was started for that. Otherwise returns at once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -49,7 +49,7 @@ pub fn be_part() {
         [first, socket, file] if first == "receive" => {
             let listener = UnixListener::bind(socket).expect("a socket");
             drop(thread::spawn(|| {
-                // Ends with the parent.
+                // The receiver ends when its parent ends.
                 drop(io::stdin().lock().read_to_end(&mut Vec::new()));
                 exit(0);
             }));
@@ -64,7 +64,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again. The words before it, if there are any, start it in another surrounding.
+    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs it in
+    /// other surroundings. `words` say which part to run.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {
@@ -93,7 +94,7 @@ impl Part {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rest of the first line that begins with this word.
+    /// Returns the rest of the first output line that begins with `word`.
     fn said(&self, word: &str) -> Option<String> {
         let lines = self.lines();
         let rest = |line: &String| line.strip_prefix(word).map(|rest| rest.trim().to_owned());
@@ -110,7 +111,8 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end. Whether it did. All its lines are there then.
+    /// Asks the process to end, and kills it if it does not. Returns whether it ended by itself. All its output is read
+    /// then.
     fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
@@ -132,7 +134,7 @@ impl Drop for Part {
     }
 }
 
-/// A node of a stage.
+/// A node of a run, as a child process.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -140,54 +142,54 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether the store is open and the node runs.
+    /// Returns whether the node runs and has opened its store.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.part.said("ready").is_some()
     }
 
-    /// The seconds by which the node's time of day is off, once it is ready.
+    /// Returns by how many seconds the node's time of day is off; `None` until the node is ready.
     #[must_use]
     pub fn shift(&self) -> Option<f64> {
         let wall_of_node: i128 = self.part.said("ready")?.parse().ok()?;
         Some((wall_of_node - i128::from(wall())) as f64 / 1e6)
     }
 
-    /// The error with which the store has stopped for good.
+    /// Returns the error with which the node's store has closed for good.
     #[must_use]
     pub fn closed(&self) -> Option<String> {
         self.part.said("closed")
     }
 
-    /// Lets the process stand still.
+    /// Stops the process by SIGSTOP.
     pub fn stop(&self) {
         self.part.signal(Signal::STOP);
     }
 
-    /// Lets the process go on.
+    /// Lets a stopped process run on.
     pub fn go_on(&self) {
         self.part.signal(Signal::CONT);
     }
 }
 
-/// A run.
+/// A run under faults: its settings, its processes, and its findings so far.
 #[derive(Debug)]
 pub struct Stage {
-    /// The servers, as nodes and clients know them.
+    /// The servers to which nodes and clients connect.
     pub target: Target,
-    /// The length of a lease.
+    /// How long a lease lasts.
     pub lease: Duration,
-    /// The time for which a node takes a shard.
+    /// How long a node owns a shard without a renewal.
     pub ttl: Duration,
-    /// The handlers of a node.
+    /// The number of handlers that a node runs at a time.
     pub workers: usize,
-    /// The nodes.
+    /// The running nodes.
     pub nodes: Vec<Node>,
-    /// The problems outside of the history.
+    /// Problems that the history does not show, as texts.
     pub problems: Vec<String>,
-    /// The measurements, a line each.
+    /// Measurements, one a line.
     pub notes: Vec<String>,
-    /// Whether handlers send their deliveries and never return.
+    /// Whether handlers hang for ever once they have reported their delivery.
     pub hangs: bool,
     folder: TempDir,
     shards: u16,
@@ -200,36 +202,36 @@ pub struct Stage {
     begun: Instant,
 }
 
-/// The result of a run.
+/// The result of a run: a row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// The findings in the history.
+    /// The findings of the check of the history.
     pub findings: Findings,
-    /// The problems outside of the history.
+    /// Problems that the history does not show, as texts.
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
-    /// How often a process of the run did not run for a second or longer, though the run did not stop it, or a server
-    /// did not answer in time, though the run did it no harm.
+    /// The number of signs that the machine was busy. A process did not run for a second although the run had not
+    /// stopped it, or a server did not answer in time although no fault hit it.
     pub stalls: usize,
-    /// The measurements of the run, a line each.
+    /// Measurements of the run, one a line.
     pub notes: Vec<String>,
-    /// The folder of the history, if something is wrong.
+    /// The folder of the history. It is kept only if something is wrong.
     pub kept: Option<PathBuf>,
 }
 
 impl Row {
-    /// Whether nothing is wrong.
+    /// Returns whether the run found no violation and no problem.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.broken.is_empty() && self.problems.is_empty()
     }
 
-    /// Fails a test if something is wrong.
+    /// Panics unless the run was clean. Returns the findings.
     ///
     /// # Panics
     ///
-    /// Then.
+    /// If the run found a violation or a problem.
     #[must_use]
     #[track_caller]
     pub fn expect_clean(&self) -> &Findings {
@@ -256,11 +258,11 @@ impl fmt::Display for Row {
     }
 }
 
-/// The timers of a store, their number as it counts them, and the faults of its structure.
+/// Reads the content of a store: its timers, its own count of them, and the damage that its check finds.
 ///
 /// # Errors
 ///
-/// Those of the store.
+/// Fails if the store fails.
 pub fn stored(store: &RedisStore) -> Result<End, StoreError> {
     let mut end = End::default();
     let each = |timer: &tourbillon_durable::timer::Timer| {
@@ -276,15 +278,15 @@ pub fn stored(store: &RedisStore) -> Result<End, StoreError> {
 }
 
 impl Stage {
-    /// The deployment of each run.
+    /// The name of the deployment in each run.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Starts the receiver. A process of the stage is this program with these arguments, which must call [`be_part`]
-    /// first.
+    /// Starts the receiver. Each process of the run is this program, started with the arguments `program`. It must call
+    /// [`be_part`] first.
     ///
     /// # Panics
     ///
-    /// If the system starts no process.
+    /// If the system cannot start a process.
     #[must_use]
     pub fn new(target: Target, shards: u16, program: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("tourbillon-fault-").tempdir().expect("a folder");
@@ -296,7 +298,7 @@ impl Stage {
         crate::eventually("the receiver listens", || UnixStream::connect(&socket).is_ok());
         let faults = Arc::<Mutex<Vec<Fault>>>::default();
         let stalls = Arc::downgrade(&faults);
-        // A stall of this process is a stall of the machine: the other processes do not run either.
+        // If this process stalls, the machine does: the other processes do not run either.
         watch_stalls(move |from, until| {
             let Some(faults) = stalls.upgrade() else { return };
             let fault = Fault { cause: Cause::Pause, node: None, from, until };
@@ -323,7 +325,8 @@ impl Stage {
         }
     }
 
-    /// A node that is started by these words, or by itself. Does not wait for it.
+    /// Starts a node, and does not wait for it. A command in `before`, such as `faketime`, runs the node in other
+    /// surroundings.
     #[must_use]
     pub fn node(&mut self, before: &[String]) -> Node {
         self.started += 1;
@@ -342,7 +345,7 @@ impl Stage {
         Node { name: settings.name, part }
     }
 
-    /// Starts `count` nodes, and waits until they run.
+    /// Starts `count` nodes, and waits until they are ready.
     pub fn start_nodes(&mut self, count: usize) {
         for _ in 0..count {
             let node = self.node(&[]);
@@ -351,8 +354,8 @@ impl Stage {
         self.await_ready();
     }
 
-    /// Starts nodes whose times of day are off by the seconds in `shifts`, and waits until they run. Notes a problem if
-    /// one of them has another time. Without `faketime`, writes a line to standard error and returns `false`.
+    /// Starts nodes whose times of day are off by `shifts` seconds, and waits until they are ready. Notes a problem if
+    /// a node has another time. Without `faketime`, writes a line to standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {
@@ -361,7 +364,7 @@ impl Stage {
         }
         let first = self.nodes.len();
         for shift in shifts {
-            // The monotonic clock stays: the history counts by it.
+            // The monotonic clock must stay right, since the history uses it.
             let words = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1", "faketime", "-f"];
             let shift = format!("{shift:+}s");
             let before: Vec<String> = words.iter().map(|&word| word.to_owned()).chain([shift]).collect();
@@ -378,7 +381,7 @@ impl Stage {
         true
     }
 
-    /// Waits until all nodes run.
+    /// Waits until all nodes are ready. Notes a problem for each node that is not ready in time.
     pub fn await_ready(&mut self) {
         let start = Instant::now();
         while !self.nodes.iter().all(Node::is_ready) && start.elapsed() < PATIENCE {
@@ -389,30 +392,30 @@ impl Stage {
         }
     }
 
-    /// Starts clients.
+    /// Starts the clients.
     ///
     /// # Panics
     ///
-    /// If their stores are not opened.
+    /// If a client's store cannot be opened.
     pub fn start_clients(&mut self, load: Load, seed: u64) {
         let deployment = (Self::DEPLOYMENT, self.shards);
         let clients = Clients::start(&self.target, deployment, self.folder.path(), load, seed);
         self.clients = Some(clients.expect("stores of clients"));
     }
 
-    /// The number of operations that have a definite answer.
+    /// Returns the number of operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.clients.as_ref().map_or(0, Clients::done)
     }
 
-    /// Whether a store has said to a client that it has stopped for good.
+    /// Returns whether a client's store has closed for good.
     #[must_use]
     pub fn has_closed_client(&self) -> bool {
         self.clients.as_ref().is_some_and(Clients::are_closed)
     }
 
-    /// Waits until clients get answers again: until `count` more operations are done. Notes a problem if they are not.
+    /// Waits until `count` more operations have an answer. Notes a problem if that takes too long.
     pub fn await_progress(&mut self, count: u64) {
         let (before, start) = (self.done(), Instant::now());
         while self.done() < before + count {
@@ -424,13 +427,13 @@ impl Stage {
         }
     }
 
-    /// Notes a fault.
+    /// Records a fault for the history.
     pub fn note(&mut self, cause: Cause, node: Option<&str>, from: Moment, until: Moment) {
         let fault = Fault { cause, node: node.map(Into::into), from, until };
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Does something to the servers or the network, and notes it as a fault.
+    /// Calls `act`, which harms the servers or the network, and records the span as a fault.
     pub fn harm<T>(&mut self, cause: Cause, act: impl FnOnce(&mut Self) -> T) -> T {
         let from = moment();
         let result = act(self);
@@ -438,7 +441,7 @@ impl Stage {
         result
     }
 
-    /// Does something to the network of one node, and notes it as a fault.
+    /// Calls `act`, which harms the network of one node, and records the span as a fault of this node.
     pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
         let (from, name) = (moment(), self.nodes[node].name.clone());
         let result = act();
@@ -446,15 +449,15 @@ impl Stage {
         result
     }
 
-    /// Kills a node with SIGKILL.
+    /// Kills a node by SIGKILL.
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
         node.part.kill();
-        // All that the node has done was before.
+        // The node is dead now, so everything that it did happened before.
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
     }
 
-    /// Stops a node for a time, as SIGSTOP does.
+    /// Stops a node by SIGSTOP for this time.
     pub fn pause(&mut self, node: usize, time: Duration) {
         let from = moment();
         self.nodes[node].stop();
@@ -464,8 +467,8 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order: it gives back the timers that it has not begun. Returns the number of timers that it was
-    /// about to deliver, begun or not.
+    /// Ends a node in order: it gives back the timers whose handlers have not begun. Returns the number of its
+    /// deliveries, begun or not; `None` if the node did not end in order.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let has_ended = node.part.end();
@@ -476,7 +479,7 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load. Returns the records of the clients.
+    /// Ends the load, and returns the clients' records.
     fn end_clients(&mut self) -> Vec<Record> {
         let Some(clients) = self.clients.take() else { return Vec::new() };
         clients.end().unwrap_or_else(|error| {
@@ -485,16 +488,16 @@ impl Stage {
         })
     }
 
-    /// A store beside the nodes.
+    /// Opens a store of the run's deployment, independent of the nodes.
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Fails if the store cannot be opened.
     pub fn store(&self) -> Result<RedisStore, StoreError> {
         open(&self.target, Self::DEPLOYMENT, self.shards)
     }
 
-    /// The deliveries so far, and the stalls that nodes have noticed.
+    /// Reads the records that the receiver got so far: deliveries, and stalls that nodes noticed.
     ///
     /// # Errors
     ///
@@ -503,7 +506,7 @@ impl Stage {
         read(&self.folder.path().join("deliveries"))
     }
 
-    /// Ends the load, waits until all timers have ended, ends the nodes, and checks the history.
+    /// Ends the load, waits until no timer is left to deliver, ends the nodes, and checks the history.
     #[must_use]
     pub fn finish(mut self, terms: Terms) -> Row {
         let records = self.end_clients();
@@ -518,7 +521,7 @@ impl Stage {
         self.judge(records, terms, &end)
     }
 
-    /// Ends the load and the nodes, of a deployment that is lost, and checks the history.
+    /// Ends the load and the nodes, and checks the history. Waits for no timer, since the deployment's data is lost.
     #[must_use]
     pub fn finish_without_store(mut self, terms: Terms) -> Row {
         let records = self.end_clients();
@@ -543,7 +546,7 @@ impl Stage {
         let micros = |time: Duration| Moment::try_from(time.as_micros()).unwrap_or(Moment::MAX);
         let terms = Terms {
             wall: wall(),
-            // Due moments are whole milliseconds.
+            // Due moments are whole milliseconds, so a millisecond is always tolerated.
             tolerance: terms.tolerance.max(1),
             lease: micros(self.lease),
             ttl: micros(self.ttl),
@@ -564,7 +567,7 @@ impl Stage {
         row
     }
 
-    /// Waits until no timer is pending or leased.
+    /// Waits until no timer is pending or leased. Notes a problem after [`DRAIN`].
     fn drain(&mut self) {
         let start = Instant::now();
         let mut store = self.store();

@@ -1,14 +1,14 @@
-//! Servers, as a line that a node's process gets.
+//! Names the servers of a run. The text form is passed to the nodes' processes.
 
 use core::fmt;
 use core::str::FromStr;
 use std::time::Duration;
 use tourbillon_redis::{Connect, SyncPolicy};
 
-/// How long a reply may take: short, so that faults have effects within a short run.
+/// How long to wait for a reply. It is short, so that faults show effects in a short run.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-/// How long a server waits for replicas.
+/// How long a server waits for its replicas.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Kind {
     Cluster,
 }
 
-/// The servers of a run, and the replicas that a change waits for.
+/// The servers of a run, and the number of replicas that each change waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     kind: Kind,
@@ -28,43 +28,43 @@ pub struct Target {
 }
 
 impl Target {
-    /// One server.
+    /// Names a single server.
     #[must_use]
     pub fn single(url: impl Into<String>) -> Self {
         Self { kind: Kind::Single, urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
-    /// The primary that this Sentinel knows by the name.
+    /// Names the primary that this Sentinel knows by `name`.
     #[must_use]
     pub fn sentinel(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::Sentinel(name.into()), urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
-    /// A cluster.
+    /// Names a cluster by the URLs of its nodes.
     #[must_use]
     pub fn cluster(urls: Vec<String>) -> Self {
         Self { kind: Kind::Cluster, urls, replicas: 0, response: RESPONSE }
     }
 
-    /// Makes each change wait for `replicas` replicas.
+    /// Makes each change wait until `replicas` replicas have it.
     #[must_use]
     pub fn wait_for(self, replicas: u32) -> Self {
         Self { replicas, ..self }
     }
 
-    /// Sets the time for each reply; 2 s by default.
+    /// Sets how long to wait for a reply; 2 s by default.
     #[must_use]
     pub fn response_timeout(self, response: Duration) -> Self {
         Self { response, ..self }
     }
 
-    /// How long a reply may take.
+    /// Returns how long to wait for a reply.
     #[must_use]
     pub fn response(&self) -> Duration {
         self.response
     }
 
-    /// The settings of a connection.
+    /// Returns the connection settings for these servers.
     #[must_use]
     pub fn connect(&self) -> Connect {
         let connect = match (&self.kind, &self.urls[..]) {

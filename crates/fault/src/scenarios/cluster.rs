@@ -1,4 +1,4 @@
-//! Faults of a cluster of three primaries with a replica each.
+//! Scenarios with a cluster of three primaries that have a replica each.
 
 use super::given::{Given, Outcome};
 use std::time::Duration;
@@ -15,14 +15,14 @@ fn begin(given: &Given, replicas: u32) -> Option<(Cluster, Stage)> {
     Some((cluster, stage))
 }
 
-/// The places of a primary and of its replica. Roles change within a pair.
+/// Picks a pair at random. Returns the indices of its present primary and its present replica.
 fn pair(given: &mut Given, cluster: &Cluster) -> (usize, usize) {
     let one = given.rng.usize(..3);
     let is_primary = cluster.nodes[one].info("role").as_deref() == Some("master");
     if is_primary { (one, one + 3) } else { (one + 3, one) }
 }
 
-/// Primaries are killed: their replicas take over, with all that was acknowledged.
+/// Kills primaries: their replicas take over with everything that was acknowledged.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let Some((mut cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     cluster.node_timeout(Duration::from_secs(2));
@@ -43,14 +43,14 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Roles are changed in order, with nothing lost.
+/// Swaps roles by hand-overs, in which nothing is lost.
 pub(super) fn failed_over(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
     let mut changes = [0; 3];
     given.again(Duration::from_secs(3), |given| {
         let (primary, replica) = pair(given, &cluster);
-        // A third change would be refused for two minutes: no primary is to take another for dead here, so their
-        // timeout is long.
+        // A third change of the same pair would be refused for two minutes, twice the node timeout. The timeout is long
+        // so that no primary takes another for dead.
         let changed = &mut changes[primary.min(replica)];
         if *changed == 2 {
             return;
@@ -62,11 +62,11 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Replicas take over from primaries that live, and from primaries that stand still and come back: without a hand-over
-/// (FORCE), and without a vote (TAKEOVER). Each promise waits for the replica: no timer is lost.
+/// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary lives, or
+/// stands still and comes back. Each change waits for the replica, so no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
-    // For twice this time a primary votes for no other replica of the same primary.
+    // A primary votes for no second replica of the same primary within twice this time.
     cluster.node_timeout(Duration::from_secs(2));
     given.again(Duration::from_secs(4), |given| {
         let (primary, replica) = pair(given, &cluster);
@@ -81,7 +81,7 @@ pub(super) fn forced(given: &mut Given) -> Outcome {
                 std::thread::sleep(time);
                 cluster.nodes[primary].go_on();
             }
-            // Now and then the old primary is the primary again.
+            // Sometimes the old primary has become the primary again.
             let follows = |one: usize, other: usize| {
                 let role = |node: usize| cluster.nodes[node].info("role");
                 let link = cluster.nodes[one].info("master_link_status");
@@ -94,7 +94,7 @@ pub(super) fn forced(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Slots with timers move from one primary to another, key by key.
+/// Moves slots that hold timers from one primary to another, key by key.
 pub(super) fn moved(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |given| {

@@ -1,4 +1,4 @@
-//! The input and the outcome of scenarios.
+//! The input and the outcome of a scenario.
 
 use fastrand::Rng;
 use std::process::{Command, Stdio};
@@ -6,21 +6,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::run::{Load, Row, Stage, Target};
 
-/// The shards of each deployment.
+/// The number of shards in each scenario's deployment.
 pub(crate) const SHARDS: u16 = 16;
 
 /// The input of a scenario.
 pub(crate) struct Given {
     pub(crate) seed: u64,
     pub(crate) rng: Rng,
-    /// How long faults are done.
+    /// How long the scenario does faults.
     pub(crate) time: Duration,
 }
 
 /// The outcome of a scenario.
 pub(crate) enum Outcome {
     Ran(Box<Row>),
-    /// The machine lacks something.
+    /// The machine lacks something that the text names.
     Skipped(&'static str),
 }
 
@@ -31,18 +31,18 @@ impl From<Row> for Outcome {
 }
 
 impl Given {
-    /// A stage for this scenario.
+    /// Creates a run against these servers, with its receiver, but without nodes and clients.
     pub(crate) fn stage(&self, target: Target) -> Stage {
         Stage::new(target, SHARDS, &[])
     }
 
-    /// Starts three nodes and clients.
+    /// Starts three nodes, and clients with this load.
     pub(crate) fn begin(&self, stage: &mut Stage, load: Load) {
         stage.start_nodes(3);
         stage.start_clients(load, self.seed);
     }
 
-    /// Calls `act` again and again, with pauses of about `pause`, until the time is over.
+    /// Calls `act` repeatedly, with pauses of 0.5 to 1.5 times `pause`, until the scenario's time is over.
     pub(crate) fn again(&mut self, pause: Duration, mut act: impl FnMut(&mut Self)) {
         let end = Instant::now() + self.time;
         loop {
@@ -57,13 +57,13 @@ impl Given {
         }
     }
 
-    /// A time of up to this, and of at least a tenth of it.
+    /// Returns a random time between a tenth of `time` and `time`.
     pub(crate) fn up_to(&mut self, time: Duration) -> Duration {
         time.mul_f64(0.1 + 0.9 * self.rng.f64())
     }
 }
 
-/// Whether a program can be run with these words.
+/// Returns whether this command runs and succeeds.
 pub(crate) fn works(words: &[&str]) -> bool {
     let status =
         Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();

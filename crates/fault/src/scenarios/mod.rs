@@ -1,4 +1,5 @@
-//! The scenarios: servers, a load, faults, and the rules that must hold nevertheless.
+//! The list of scenarios, and the program that runs them. Each scenario does faults under load, and the rules of timers
+//! must still hold.
 
 mod cluster;
 mod given;
@@ -14,12 +15,12 @@ use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// The shares of the time that scenarios have: most have one.
+/// The usual share of the total time that a scenario gets.
 const ONE: u32 = 1;
 
 type Run = fn(&mut Given) -> Outcome;
 
-/// Name, share of the time, and function.
+/// The scenarios: name, share of the total time, and function.
 const SCENARIOS: &[(&str, u32, Run)] = &[
     ("quiet", ONE, nodes::quiet),
     ("nodes killed", 3, nodes::killed),
@@ -72,7 +73,7 @@ fn arguments() -> Option<Arguments> {
     Some(arguments)
 }
 
-/// The time that a scenario needs beside its faults, to start and to end all timers.
+/// The time that a scenario needs in addition to its faults, to start and to end all timers.
 const AROUND: Duration = Duration::from_secs(9);
 
 pub(crate) fn main() -> ExitCode {
@@ -87,7 +88,7 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let shares: u32 = meant.iter().map(|(_, share, _)| share).sum();
-    // A part of the list has the minutes for its faults alone.
+    // With `--only`, all minutes are for faults.
     let around = match only {
         Some(_) => Duration::ZERO,
         None => AROUND * u32::try_from(meant.len()).unwrap_or(1),
@@ -118,7 +119,7 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The result of arguments that name nothing to do.
+/// Prints how to call the program. Returns the exit code for wrong arguments.
 fn say_how() -> ExitCode {
     table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
     for (name, ..) in SCENARIOS {

@@ -1,4 +1,4 @@
-//! Faults between nodes and a server.
+//! Scenarios with faults of the network between nodes and a server.
 
 use super::given::{Given, Outcome, SHARDS, works};
 use std::process::{self, Command};
@@ -11,7 +11,7 @@ use tourbillon_fault::{Fate, Proxy, Server};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Connections are delayed, cut, silenced, refused, and lose replies.
+/// Delays, cuts, silences and refuses connections, and loses replies.
 pub(super) fn harmed(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let proxy = Proxy::start(server.address());
@@ -29,7 +29,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
                 proxy.cut();
                 thread::sleep(time / 5);
             }),
-            // Half a second there and back, and now and then one of twenty connections is cut.
+            // A round trip takes half a second, and each connection is cut with a chance of 1 in 20.
             2 => {
                 proxy.delay(Duration::from_millis(250));
                 (0..5).for_each(|_| {
@@ -38,17 +38,17 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
                 });
                 proxy.delay(Duration::ZERO);
             }
-            // Replies of the connections of now are lost: of each operation that is under way.
+            // The present connections lose the replies to all calls under way.
             3 => {
                 proxy.doom(Fate::LoseReplies);
                 thread::sleep(time);
             }
-            // The connections are half open.
+            // The present connections become half open.
             4 => {
                 proxy.doom(Fate::Silence);
                 thread::sleep(time);
             }
-            // Nothing arrives at the server any more, but its replies still arrive.
+            // Requests no longer arrive at the server, but its messages still arrive at the clients.
             5 => {
                 proxy.doom(Fate::LoseRequests);
                 thread::sleep(time);
@@ -65,7 +65,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A separate network for a process, joined to this network by a cable.
+/// A network namespace for a process, joined to the machine's own network by a virtual cable.
 struct Namespace {
     name: String,
     cable: String,
@@ -73,10 +73,10 @@ struct Namespace {
     node: String,
 }
 
-/// The number of namespaces that were made.
+/// The number of namespaces that this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// The directions that a cut stops.
+/// The directions in which a cut stops packets.
 #[derive(Clone, Copy)]
 enum Cut {
     Both,
@@ -84,7 +84,7 @@ enum Cut {
     ToServer,
 }
 
-/// The address of no interface: packets that are sent there are lost without an error.
+/// A hardware address that no interface has: packets to it are lost without an error.
 const NOWHERE: &str = "02:00:00:00:00:99";
 
 fn ip(words: &str) -> bool {
@@ -94,7 +94,7 @@ fn ip(words: &str) -> bool {
 
 impl Namespace {
     fn new() -> Option<Self> {
-        // The system takes its time to remove the last namespace.
+        // Each namespace gets a new number, since the system removes an old namespace only after a while.
         let number = (process::id() + MADE.fetch_add(1, Ordering::Relaxed)) % 200;
         let (name, cable) = (format!("tbf{number}"), format!("tbf{number}a"));
         let (server, node) = (format!("10.213.{number}.1"), format!("10.213.{number}.2"));
@@ -114,7 +114,7 @@ impl Namespace {
         steps.iter().all(|step| ip(step)).then_some(namespace)
     }
 
-    /// One direction, or both: nothing passes any more, and no side gets a sign of it.
+    /// Stops packets in one direction or in both. Neither side gets a sign of it.
     fn cut(&self, cut: Cut) {
         let Self { name, cable, server, node } = self;
         let neighbour = |address: &str| format!("neigh replace {address} lladdr {NOWHERE} nud permanent dev");
@@ -137,17 +137,17 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its end of the cable, and so the cable, ends with it.
+        // The cable ends when the namespace, which holds one of its ends, is removed.
         drop(Command::new("ip").args(["netns", "del", &self.name]).status());
     }
 }
 
-/// One of three nodes is in another network, which is cut off without a word.
+/// Puts one of three nodes into another network, and cuts that network off silently.
 pub(super) fn parted(given: &mut Given) -> Outcome {
     part(given, &[Cut::Both])
 }
 
-/// The cut has one direction: the node's packets arrive at the server and the answers are lost, or the other way round.
+/// Cuts only one direction. Either the node's packets arrive at the server and the answers are lost, or the reverse.
 pub(super) fn half_parted(given: &mut Given) -> Outcome {
     part(given, &[Cut::ToNode, Cut::ToServer])
 }
@@ -171,7 +171,7 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
     given.again(Duration::from_secs(5), |given| {
         let cut = cuts[turn % cuts.len()];
         turn += 1;
-        // Shorter and longer than a lease.
+        // Some cuts are shorter than a lease, and others are longer.
         let time = given.up_to(stage.lease * 2).min(given.time / 2);
         stage.harm_node(apart, Cause::Network, || {
             namespace.cut(cut);

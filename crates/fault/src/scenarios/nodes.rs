@@ -1,4 +1,4 @@
-//! Faults of nodes, on one server.
+//! Scenarios with faults of nodes, on one server.
 
 use super::given::{Given, Outcome};
 use std::thread;
@@ -9,7 +9,7 @@ use tourbillon_fault::run::{Load, Stage, Target};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// A stage on a server that keeps its data in memory.
+/// Starts a server that keeps its data in memory, three nodes, and clients.
 fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
     let server = Server::start(&[])?;
     let mut stage = given.stage(Target::single(server.url()));
@@ -17,16 +17,16 @@ fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
     Some((server, stage))
 }
 
-/// No fault at all: no duplicate either.
+/// Does no fault, so there must be no duplicate.
 pub(super) fn quiet(given: &mut Given) -> Outcome {
     let Some((_server, stage)) = begin(given, Load::default()) else { return NO_SERVER };
     thread::sleep(given.time);
     stage.finish(Terms::default()).into()
 }
 
-/// One of three nodes is killed every ten seconds, at 1,000 timers a second.
+/// Kills one of three nodes every ten seconds, at about 1,000 timers a second.
 pub(super) fn killed(given: &mut Given) -> Outcome {
-    // One of seven operations is a cancel.
+    // The rate is higher than 1,000, since one of seven operations is a cancel.
     let load = Load { rate: 1_200, batch: 20, ..Load::default() };
     let Some((_server, mut stage)) = begin(given, load) else { return NO_SERVER };
     let (begun, pause) = (Instant::now(), Duration::from_secs(10).min(given.time / 4));
@@ -37,7 +37,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
         let node = given.rng.usize(..stage.nodes.len());
         stage.kill(node);
         kills += 1;
-        // Now and then the place is empty for a time.
+        // The killed node is replaced after a pause.
         thread::sleep(given.up_to(Duration::from_secs(1)));
         stage.start_nodes(1);
     }
@@ -50,7 +50,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     row.into()
 }
 
-/// Nodes stand still for longer than their leases last.
+/// Stops nodes for a third of a lease, or for two leases.
 pub(super) fn paused(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {
@@ -61,7 +61,7 @@ pub(super) fn paused(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Nodes are stopped in order and started again, one after the other: no duplicate.
+/// Ends nodes in order, one after the other, and starts others instead: there must be no duplicate.
 pub(super) fn rolling(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |_| {
@@ -71,7 +71,7 @@ pub(super) fn rolling(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// The nodes' time of day is a minute off, in both directions: no timer is early, and no lease is taken early.
+/// Shifts the nodes' time of day by a minute in both directions: no timer and no takeover of a lease may be early.
 pub(super) fn clocks(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let mut stage = given.stage(Target::single(server.url()));

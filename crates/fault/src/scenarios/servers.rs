@@ -1,4 +1,4 @@
-//! Faults of one server.
+//! Scenarios with faults of a single server.
 
 use super::given::{Given, Outcome};
 use std::thread;
@@ -9,7 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// How old changes can be that `appendfsync everysec` loses with a process: a write waits for the disk for two seconds.
+/// The greatest age of changes, in microseconds, that `appendfsync everysec` loses with its process: a write may wait
+/// two seconds for the disk.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
@@ -19,19 +20,19 @@ fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
     Some((server, stage))
 }
 
-/// How a server ends.
+/// How the server's process ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Death {
-    /// By SIGKILL, and loses nothing.
+    /// SIGKILL, which loses nothing with these settings.
     Sudden,
-    /// By SIGKILL, and may lose changes that it has not written.
+    /// SIGKILL, which may lose changes that are not written yet.
     Lossy,
-    /// By `SHUTDOWN`.
+    /// The command `SHUTDOWN`.
     InOrder,
 }
 
-/// The last moment at which the file's buffer was empty. All changes that were answered before are with the operating
-/// system, which outlives the process.
+/// Returns the last known moment at which the append-only file's buffer was empty. The operating system has all changes
+/// answered before that moment, and it outlives the process.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {
@@ -68,22 +69,22 @@ fn end_again_and_again(given: &mut Given, fsync: &str, death: Death) -> Outcome 
     stage.finish(terms).into()
 }
 
-/// An append-only file that is synchronised always loses nothing.
+/// Kills a server that syncs its append-only file at each change: nothing is lost.
 pub(super) fn killed_always(given: &mut Given) -> Outcome {
     end_again_and_again(given, "always", Death::Sudden)
 }
 
-/// A server that synchronises every second may lose changes that it has not written yet.
+/// Kills a server that syncs once a second: changes that are not written yet may be lost.
 pub(super) fn killed_everysec(given: &mut Given) -> Outcome {
     end_again_and_again(given, "everysec", Death::Lossy)
 }
 
-/// A server that is restarted in order loses nothing, though it synchronises only every second.
+/// Restarts a server by `SHUTDOWN`: nothing is lost, though it syncs only once a second.
 pub(super) fn restarted(given: &mut Given) -> Outcome {
     end_again_and_again(given, "everysec", Death::InOrder)
 }
 
-/// The server stands still: connections stay, and nothing is answered.
+/// Stops the server's process: connections stay open, and nothing is answered.
 pub(super) fn stopped(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     given.again(Duration::from_secs(4), |given| {
@@ -98,7 +99,7 @@ pub(super) fn stopped(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// The scripts are forgotten under load, and another client's script holds the server up.
+/// Flushes the server's scripts under load, and keeps the server busy with another client's script.
 pub(super) fn scripts(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &["--busy-reply-threshold", "50"]) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |given| {
@@ -110,7 +111,7 @@ pub(super) fn scripts(given: &mut Given) -> Outcome {
         stage.harm(Cause::Server, |_| {
             thread::scope(|scope| {
                 let busy = scope.spawn(|| {
-                    // Ends with an error, as it is killed.
+                    // The script ends with an error, since it is killed.
                     drop(server.try_query::<redis::Value>(&["EVAL", "while true do end", "0"]));
                 });
                 thread::sleep(time);
@@ -126,7 +127,7 @@ pub(super) fn scripts(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// No memory is left for a time: changes are refused, and nothing is lost.
+/// Leaves the server no memory for a time: it refuses changes, and nothing is lost.
 pub(super) fn memory(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {
@@ -141,12 +142,12 @@ pub(super) fn memory(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A server that was killed takes long to read its data again, and answers with `LOADING` until then.
+/// Restarts a server that reads its data slowly and answers `LOADING` for a long time.
 pub(super) fn loaded(given: &mut Given) -> Outcome {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "200"];
     let Some((mut server, mut stage)) = begin(given, &arguments) else { return NO_SERVER };
     given.again(Duration::from_secs(8), |_| {
-        // The fewer changes to read, the shorter it takes.
+        // The server reads fewer changes after this, and so starts sooner.
         server.command(&["BGREWRITEAOF"]);
         stage.harm(Cause::Server, |_| server.restart());
         stage.await_progress(10);
@@ -154,7 +155,7 @@ pub(super) fn loaded(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// All data is gone: each node says so, and nothing is mixed.
+/// Deletes all data. Each node must notice it and stop.
 pub(super) fn flushed(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     thread::sleep(given.time);

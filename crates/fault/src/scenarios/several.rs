@@ -1,4 +1,4 @@
-//! Failovers of a primary that Sentinel watches.
+//! Scenarios with failovers of a primary that a Sentinel watches.
 
 use super::given::{Given, Outcome};
 use std::thread;
@@ -9,17 +9,18 @@ use tourbillon_fault::{Server, Watched, eventually_some};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The primary of now, and its replica.
+/// Returns the present primary and the present replica.
 fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     let Watched { first, second, .. } = watched;
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-/// Waits until the replica has all that the primary has answered so far. Returns the moment before which that was.
+/// Waits until the replica has all changes that the primary has answered. Returns a moment: all changes answered before
+/// it are at the replica.
 fn replicated(primary: &Server) -> Moment {
     eventually_some("the replica has all changes", || {
         let asked = moment();
-        // `WAIT` is about the changes of its own connection, so it follows one: of a key that is not the deployment's.
+        // `WAIT` counts only changes of its own connection. So it follows a change of a key that no deployment uses.
         let mut both = redis::pipe();
         both.cmd("SET")
             .arg("tourbillon-fault")
@@ -44,7 +45,7 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
         let lag = given.up_to(Duration::from_secs(1));
         stage.harm(Cause::Failover, |_| {
             let (primary, replica) = roles(&mut watched);
-            // The replica lags behind, so that the failover loses something.
+            // The replica falls behind, so that the failover loses something.
             let from = (replicas == 0).then(|| {
                 let from = replicated(primary);
                 replica.stop();
@@ -62,14 +63,14 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
     stage.finish(terms)
 }
 
-/// Each promise waits for the replica: no timer is lost.
+/// Kills the primary while each change waits for the replica: no timer is lost.
 pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 1, Terms::default()).into()
 }
 
-/// Sentinel changes the roles of two servers that both run. The nodes find the new primary, and no promise of the old
-/// primary is lost.
+/// Lets the Sentinel swap the roles of two running servers. The nodes find the new primary, and no acknowledged change
+/// is lost.
 pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     let Some(mut watched) = Watched::start(&[]) else { return NO_SERVER };
     let target = Target::sentinel(watched.sentinel.url(), Watched::NAME).wait_for(1);
@@ -82,13 +83,14 @@ pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Changes do not wait for the replica. Those that it did not have are lost, and counted.
+/// Kills the primary while no change waits for the replica. Changes that the replica lacks are lost, and are counted.
 pub(super) fn failover_without(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 0, Terms::default()).into()
 }
 
-/// The clocks of the two differ by three seconds: no timer is early by more than that, and nothing is lost.
+/// Kills primaries while the two servers' clocks differ by three seconds. No timer is early by more than that, and
+/// nothing is lost.
 pub(super) fn failover_between_clocks(given: &mut Given) -> Outcome {
     let shift = if given.rng.bool() { 3_i64 } else { -3 };
     let Some(watched) = Watched::start_shifted(&[], shift) else {

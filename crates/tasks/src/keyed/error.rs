@@ -1,4 +1,4 @@
-//! The reasons why a key was not scheduled or moved, with key and value handed back.
+//! The reasons why a key was not scheduled or moved. An error about scheduling returns the key and the value.
 
 use core::fmt;
 use tourbillon::Refusal;
@@ -22,7 +22,7 @@ impl fmt::Display for KeyedErrorKind {
     }
 }
 
-/// The error for a key that was not scheduled; it returns the key and its value.
+/// The error for a key that was not scheduled. It returns the key and its value.
 pub struct KeyedError<K, V> {
     /// The reason.
     pub kind: KeyedErrorKind,
@@ -46,7 +46,7 @@ impl<K, V> fmt::Display for KeyedError<K, V> {
 
 impl<K, V> std::error::Error for KeyedError<K, V> {}
 
-/// The reason why the entry of a key was not moved; the entry is unchanged.
+/// The reason why the entry of a key was not moved. The entry is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {

@@ -1,9 +1,9 @@
-//! Timers by key: at most one for each key, replaced, moved and cancelled by the key.
+//! Timers that are named by keys: at most one for each key. The key replaces, moves and cancels its timer.
 //!
-//! An engine's timers are named by ids that the engine gives. Here they are named by keys that the user has anyway: a
-//! request's number, a session's name. A [`Keyed`] is one job for all its entries of a key and a value, on the threads
-//! of a [`TaskEngine`](crate::TaskEngine). If a value has a place of its own that the timer can live in, such as
-//! a connection, a [`Timer`](tourbillon::Timer) is better: it needs no map, and is armed for a tenth of the price.
+//! An engine gives its timers ids. Here, the user names them by keys that exist anyway, such as a request's number or a
+//! session's name. A [`Keyed`] calls one handler for all its entries, each a key and a value, on the threads of a
+//! [`TaskEngine`](crate::TaskEngine). If a value has a place of its own in which the timer can live, such as a
+//! connection, a [`Timer`](tourbillon::Timer) is better: it needs no map, and arming it costs a tenth.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,13 +26,12 @@
 //! # Which call wins
 //!
 //! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
-//! job runs. The timer finds nothing where a replacing, moving or cancelling call came before, even a call that came
-//! after the engine had begun with the timer. So each generation of a key ends in exactly one way. Either its job runs,
-//! or the generation is replaced, cancelled or drained: then its value comes back, and its job has not begun and does
-//! not begin later. No entry outlives its timer.
+//! handler runs. If a replacing, moving or cancelling call came before, the timer finds nothing, even if the engine had
+//! already begun with it. So each entry ends in exactly one way. Either its handler runs, or the entry is replaced,
+//! cancelled or drained. In the second case its value comes back, and its handler has not begun and never begins. No
+//! entry outlives its timer.
 //!
-//! Hashing, comparing, cloning and dropping a key happen under that lock, so these operations must not call the same
-//! `Keyed`.
+//! Keys are hashed, compared, cloned and dropped under that lock. So these operations must not call the same `Keyed`.
 
 mod error;
 
@@ -47,38 +46,39 @@ use core::hash::Hash;
 use core::time::Duration;
 use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 
-/// The outcome of scheduling a key.
+/// The outcome of scheduling a value for a key.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it may have a value"]
 #[non_exhaustive]
 pub enum Placed<V> {
-    /// The key had no entry, and has one now.
+    /// The key had no entry. Now it has the new entry.
     New,
-    /// The key has a new entry. This is the old entry's value, whose job does not run.
+    /// The key has a new entry. This is the old entry's value. Its handler does not run.
     Replaced(V),
-    /// The key keeps the entry that it had. This is the new value.
+    /// The key keeps its old entry. This is the new value.
     Kept(V),
 }
 
-/// Timers by key. Clones share the keys. Dropping the last clone drops the entries, and their jobs do not run.
+/// A set of timers that are named by keys. Clones share the keys. Dropping the last clone drops the entries, and their
+/// handler does not run.
 pub struct Keyed<K: Key, V: Send + 'static> {
     shared: StdArc<Shared<K, V>>,
 }
 
-/// An entry that is due, as its job receives it.
+/// An entry that is due, as the handler gets it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DueKey<'a, K: Key, V: Send + 'static> {
-    /// The entry's key, which has no entry any more, or already another entry.
+    /// The entry's key. By now it has no entry, or another entry.
     pub key: K,
     /// The entry's value.
     pub value: V,
-    /// The moment that the entry was scheduled for.
+    /// The moment for which the entry was scheduled.
     pub deadline: Timestamp,
-    /// The time from the deadline to the start of the job.
+    /// The time between the deadline and the start of the handler.
     pub lateness: Duration,
-    /// The `Keyed` that had the entry, to schedule from the job. A job that holds a clone of its own `Keyed` keeps
-    /// itself alive for ever.
+    /// The `Keyed` that had the entry. The handler may schedule through it. A handler that holds a clone of its own
+    /// `Keyed` keeps itself alive for ever.
     pub keyed: &'a Keyed<K, V>,
 }
 
@@ -90,9 +90,9 @@ struct Shared<K: Key, V: Send + 'static> {
     handler: Box<Handler<K, V>>,
 }
 
-/// The entry of a key.
+/// The entry of a key: its value and its timer.
 struct Pending<V> {
-    /// The generation of the key, named by its timer.
+    /// The id of the entry's present timer. A due timer with another id leaves the entry alone.
     timer: TimerId,
     deadline: Timestamp,
     /// Never locked: the mutex is here only so that values need not be `Sync`.
@@ -106,7 +106,7 @@ impl<V> Pending<V> {
 }
 
 impl Tasks {
-    /// Makes a set of timers by key on this engine; each timer calls `handler` when it is due.
+    /// Makes a set of timers by key on this engine. Each timer calls `handler` when it is due.
     #[must_use]
     pub fn keyed<K: Key, V: Send + 'static>(
         &self,
@@ -119,18 +119,17 @@ impl Tasks {
 }
 
 impl<K: Key, V: Send + 'static> Keyed<K, V> {
-    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, it is replaced: the old value comes
-    /// back, and its job does not run.
+    /// Schedules `value` for `key`, `delay` from now. If the key has an entry, the entry is replaced: its value comes
+    /// back, and its handler does not run.
     ///
     /// # Errors
     ///
-    /// Fails when the engine is full or shut down, as [`Tasks::after`] does. The error returns the key and the value,
-    /// and the key's entry is unchanged.
+    /// Fails if the engine is full or shut down, as [`Tasks::after`] does. The error returns the key and the value, and
+    /// the key's entry is unchanged.
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, a timer and its allocation. If an entry is replaced, its timer moves, in its
-    /// slot.
+    /// O(1): an operation of the map, a timer and its allocation. If an entry is replaced, its timer is moved instead.
     pub fn schedule(&self, key: K, delay: Duration, value: V) -> Result<Option<V>, KeyedError<K, V>> {
         let deadline = self.shared.tasks.now() + delay;
         match self.schedule_at(IfPresent::Replace, key, deadline, value)? {
@@ -139,12 +138,12 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Schedules `value` for `key` and `deadline`, in one of the [modes](IfPresent) for a key that has an entry.
+    /// Schedules `value` for `key` at `deadline`. The [mode](IfPresent) decides about a key that has an entry.
     ///
     /// # Errors
     ///
-    /// See [`schedule`](Self::schedule). Fails with [`Present`](KeyedErrorKind::Present), too, if the key has an entry
-    /// and the mode is [`IfPresent::Reject`].
+    /// Fails as [`schedule`](Self::schedule) does. Also fails with [`Present`](KeyedErrorKind::Present) if the key has
+    /// an entry and the mode is [`IfPresent::Reject`].
     pub fn schedule_at(
         &self,
         mode: IfPresent,
@@ -158,7 +157,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Ok(placed) => return Ok(placed),
                 Err(error) => error,
             };
-            // The wait for room is outside the lock: the shard may be in a job that wants the lock.
+            // The lock is free during the wait: the shard may run a handler that needs the lock.
             let is_full = error.kind == KeyedErrorKind::Refused(Refusal::LaneFull);
             if !is_full || !self.shared.tasks.await_room(&mut rounds) {
                 return Err(error);
@@ -167,8 +166,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Takes the entry of a key and returns its value. The entry's job has not begun and does not begin later. `None`
-    /// means that the key had no entry, or that its job has begun.
+    /// Takes the entry of a key out, and returns its value. The entry's handler has not begun and never begins. Returns
+    /// `None` if the key had no entry, or if its handler has begun.
     pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -178,11 +177,11 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(pending.into_value())
     }
 
-    /// Moves the entry of a key to `delay` from now. The job has not begun, and begins at the new moment.
+    /// Moves the entry of a key to `delay` from now. Its handler has not begun, and begins at the new moment.
     ///
     /// # Errors
     ///
-    /// Fails when the key has no entry, and when the engine is full or shut down. The entry is unchanged then.
+    /// Fails if the key has no entry, or if the engine is full or shut down. Then the entry is unchanged.
     pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, delay: Duration) -> Result<(), MoveError>
     where
         K: Borrow<Q>,
@@ -190,7 +189,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.reschedule_at(key, self.shared.tasks.now() + delay)
     }
 
-    /// As [`reschedule`](Self::reschedule), to an absolute moment.
+    /// Works as [`reschedule`](Self::reschedule), but takes an absolute moment.
     ///
     /// # Errors
     ///
@@ -209,7 +208,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Whether a key has an entry.
+    /// Returns whether a key has an entry.
     #[must_use]
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
@@ -218,7 +217,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.contains(key)
     }
 
-    /// The deadline of a key's entry.
+    /// Returns the deadline of a key's entry.
     #[must_use]
     pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Timestamp>
     where
@@ -227,7 +226,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.read(key, |pending| pending.deadline)
     }
 
-    /// The time that the entry of a key has left; zero when the entry is due and its job has not begun.
+    /// Returns the time until a key's entry is due. Returns zero if it is due and its handler has not begun.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -236,8 +235,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(self.deadline(key)? - self.shared.tasks.now())
     }
 
-    /// The keys that have entries. A key that has an entry during the whole call is included once; keys whose entries
-    /// come or go during the call may be included.
+    /// Returns the keys that have entries, each once. A key that has an entry during the whole call is included. A key
+    /// whose entry comes or goes during the call may be included.
     ///
     /// # Time complexity
     ///
@@ -249,7 +248,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         keys
     }
 
-    /// The number of keys that have entries.
+    /// Returns the number of keys that have entries.
     ///
     /// # Time complexity
     ///
@@ -259,14 +258,14 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.len()
     }
 
-    /// Whether no key has an entry.
+    /// Returns whether no key has an entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.entries.is_empty()
     }
 
-    /// Takes all entries, as [`cancel`](Self::cancel) does for one key. This works after a shutdown of the engine, too,
-    /// when no job runs any more.
+    /// Takes all entries out, as [`cancel`](Self::cancel) does for one key. Also works after a shutdown of the engine,
+    /// when no handler runs any more.
     #[must_use = "the entries whose jobs did not run"]
     pub fn drain(&self) -> Vec<(K, V)> {
         self.shared.drain()
@@ -317,9 +316,9 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
     }
 
-    /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so that a full engine
-    /// moves it, too. A timer that is due already will find that the entry belongs to another generation. Such a timer
-    /// is left alone, and the entry gets a new timer.
+    /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so even a full engine
+    /// can move it. If the timer is due already, it is left alone, and the entry gets a new timer. The old timer then
+    /// finds that the entry has another timer's id.
     fn move_timer(
         self: &StdArc<Self>,
         pending: &mut Pending<V>,
@@ -337,14 +336,14 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         Ok(())
     }
 
-    /// Makes a timer for the entry of a key whose shard of the map is locked. When the timer is due, it looks at the
-    /// key's entry of that moment.
+    /// Makes a timer for a key whose shard of the map is locked. When the timer is due, it looks up the key's entry at
+    /// that moment.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Cancels a timer whose entry has gone. A timer that is due already finds no entry.
+    /// Cancels a timer whose entry has gone. If the timer is due already, it finds no entry.
     fn drop_timer(&self, timer: TimerId) {
         drop(self.tasks.handle().cancel(timer));
     }
@@ -364,7 +363,7 @@ impl<K: Key, V: Send + 'static> Drop for Shared<K, V> {
     }
 }
 
-/// The job of an entry's timer.
+/// The job of an entry's timer: it takes the entry out and calls the handler.
 struct EntryIsDue<K: Key, V: Send + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,

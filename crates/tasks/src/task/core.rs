@@ -1,5 +1,5 @@
-//! The core of a task engine: the common part of tasks, timers by key and the ready-made uses. It knows the engine's
-//! timers, the wall clock, the repeating tasks and the listeners for the end.
+//! The part of a task engine that one-shot tasks, keyed timers and the ready-made uses share. It has access to the
+//! engine's timers, the wall clock, the repeating tasks, and the listeners for the shutdown.
 
 use super::handle::Repeats;
 use super::job::{Call, Job, OnDue, OnEnd, Plain, Shot, give_back};
@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{Armed, Handle, Refusal, RescheduleError, ScheduleError, Timer, TimerId, Timestamp};
 
-/// The core of a task engine. Clones refer to the same engine, and do not keep it running.
+/// The shared part of a task engine. Clones refer to the same engine. They do not keep it running.
 #[derive(Clone)]
 pub(crate) struct TaskCore {
     shared: StdArc<Shared>,
@@ -21,9 +21,10 @@ pub(crate) struct TaskCore {
 struct Shared {
     base: Base<Job>,
     wall: Wall,
-    /// The repeating tasks that have not ended, by their timers. The code that started a task need not keep it.
+    /// The repeating tasks that have not ended, by the ids of their timers. This map keeps a task alive even if its
+    /// caller drops the handle.
     repeating: Mutex<HashMap<TimerId, StdArc<dyn Repeats>>>,
-    /// The listeners for the shutdown.
+    /// The listeners to call when the engine shuts down.
     at_end: Mutex<Vec<Weak<dyn OnEnd>>>,
 }
 
@@ -41,13 +42,13 @@ impl TaskCore {
         self.shared.base.handle()
     }
 
-    /// The present moment on the engine's clock, to count deadlines from.
+    /// Returns the present moment of the engine's clock, from which to count deadlines.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.handle().now()
     }
 
-    /// Whether `deadline` has come by the true clock.
+    /// Returns whether `deadline` has passed by the true clock. [`now`](Self::now) may be a little ahead of that clock.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.handle().has_come(deadline)
@@ -57,29 +58,29 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
-    /// Waits a little, and longer in later `rounds`, for room in the lane that a call found full. Returns false at once
+    /// Waits a little for room in the lane that a call found full. Each later round waits longer. Returns false at once
     /// where the caller would wait for itself.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }
 
-    /// The repeating tasks that are kept, in no order.
+    /// Returns the repeating tasks that have not ended, in no order.
     pub(super) fn repeating(&self) -> Vec<StdArc<dyn Repeats>> {
         let kept = self.lock_unless_lost(&self.shared.repeating);
         kept.map(|kept| kept.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// The moment that decides whether a deadline has come.
+    /// Returns the present moment of the true clock, by which deadlines are judged.
     pub(crate) fn true_now(&self) -> Timestamp {
         self.shared.base.true_now()
     }
 
-    /// The time that a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
+    /// Returns how long a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
     pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a one-shot.
+    /// Schedules a job that runs once at `deadline`.
     #[inline]
     pub(crate) fn shoot(
         &self,
@@ -89,7 +90,7 @@ impl TaskCore {
         self.handle().schedule_at(deadline, Job::Shot(shot))
     }
 
-    /// As [`shoot`](Self::shoot), but never waits.
+    /// Works as [`shoot`](Self::shoot), but never waits.
     #[inline]
     pub(crate) fn try_shoot(
         &self,
@@ -99,7 +100,7 @@ impl TaskCore {
         self.handle().try_schedule_at(deadline, Job::Shot(shot))
     }
 
-    /// Schedules a closure. Never waits; the error returns the closure.
+    /// Schedules a closure that runs once. Never waits. An error returns the closure.
     pub(crate) fn try_at(
         &self,
         deadline: Timestamp,
@@ -108,18 +109,18 @@ impl TaskCore {
         self.try_shoot(deadline, Box::new(Plain(f))).map_err(|error| error.map(give_back))
     }
 
-    /// Moves a one-shot to another deadline, under a new id. The one-shot keeps its slot. Never waits.
+    /// Moves a one-shot to another deadline, under a new id. The one-shot keeps its memory slot. Never waits.
     #[inline]
     pub(crate) fn try_move(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<Job>> {
         self.handle().try_reschedule_at(id, deadline)
     }
 
-    /// Makes an owned timer that calls `owner`.
+    /// Makes an owned timer that calls `owner` each time it is due.
     pub(crate) fn own_timer(&self, owner: Weak<dyn OnDue>) -> Result<Timer<Job>, Refusal> {
         self.shared.base.timer(Job::Owned(Box::new(owner))).map_err(|error| error.kind)
     }
 
-    /// As [`Timer::arm_at`], but never waits.
+    /// Works as [`Timer::arm_at`], but never waits.
     #[inline]
     pub(crate) fn try_arm(
         &self,
@@ -130,8 +131,7 @@ impl TaskCore {
         self.shared.base.try_arm_at(timer, deadline, when_full)
     }
 
-    /// Registers a listener for the engine's shutdown. If the engine is shut down already, the listener is called at
-    /// once.
+    /// Registers a listener for the engine's shutdown. Calls the listener at once if the engine has shut down already.
     pub(crate) fn at_end(&self, listener: Weak<dyn OnEnd>) {
         if let Some(mut listeners) = self.lock_unless_lost(&self.shared.at_end) {
             listeners.retain(|listener| listener.strong_count() > 0);
@@ -146,8 +146,8 @@ impl TaskCore {
         self.shared.wall
     }
 
-    /// Whether the calling thread itself fires the timers that are scheduled here: in a handler that runs inline, and
-    /// in an engine without threads.
+    /// Returns whether the calling thread itself fires the timers that are scheduled here. That is so in a handler that
+    /// runs inline, and in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.base.may_wait_for_shards()
     }
@@ -156,7 +156,7 @@ impl TaskCore {
         !self.shared.base.may_wait_for_handlers()
     }
 
-    /// Keeps a repeating task under its timer's id until the task has ended.
+    /// Keeps a repeating task alive, under its timer's id, until the task has ended.
     pub(super) fn keep(&self, timer: TimerId, task: StdArc<dyn Repeats>) {
         if let Some(mut repeating) = self.lock_unless_lost(&self.shared.repeating) {
             repeating.insert(timer, task);
@@ -167,19 +167,19 @@ impl TaskCore {
         self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
     }
 
-    /// Locks a lock of a layer: see [`lock_unless_lost`](sync::lock_unless_lost).
+    /// Locks a mutex, or returns `None` if a fork has lost it: see [`lock_unless_lost`](sync::lock_unless_lost).
     pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
         self.shared.lock_unless_lost(lock)
     }
 
-    /// Whether this process is the child of a fork, and the engine was started before the fork.
+    /// Returns whether this process is the child of a fork that happened after the start of the engine.
     pub(crate) fn is_in_child(&self) -> bool {
         self.shared.base.is_in_child()
     }
 }
 
 impl Shared {
-    /// Ends the repeating tasks, and calls the listeners. Called once, by the engine.
+    /// Ends the repeating tasks, and calls the listeners. The engine calls this once, at its shutdown.
     fn end(&self) {
         self.end_repeating();
         self.call_listeners();
@@ -188,13 +188,12 @@ impl Shared {
     fn call_listeners(&self) {
         let listeners = self.take_all(&self.at_end);
         for listener in listeners.iter().filter_map(Weak::upgrade) {
-            // A listener may wake user code, which may panic.
+            // A listener may wake user code, and that code may panic.
             survive(|| listener.on_end());
         }
     }
 
-    /// Takes the entries of a list. In the child of a fork the list may be out of reach: its contents stay where they
-    /// are.
+    /// Empties a list and returns its entries. Returns nothing if a fork has lost the lock: then the entries stay.
     fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }
@@ -206,7 +205,7 @@ impl Shared {
     fn end_repeating(&self) {
         let tasks = self.take_all(&self.repeating);
         for task in tasks.into_values() {
-            // A task whose drop panics does not affect the others.
+            // A task whose drop panics does not affect the other tasks.
             survive(move || {
                 let _ = task.stop();
             });
@@ -214,9 +213,9 @@ impl Shared {
     }
 }
 
-/// Runs `f`, catching a panic: at the end of an engine there is no caller left to report the panic to.
+/// Runs `f` and catches a panic. At the end of an engine, nobody is left to report a panic to.
 pub(super) fn survive<R>(f: impl FnOnce() -> R) -> Option<R> {
-    // The panic's payload is leaked, since its drop may panic in turn.
+    // The panic's payload is leaked, since its drop may panic, too.
     catch_unwind(AssertUnwindSafe(f)).map_err(Box::leak).ok()
 }
 

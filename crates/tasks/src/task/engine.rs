@@ -1,4 +1,4 @@
-//! The engines for tasks: with threads, and driven.
+//! Engines that run tasks: with threads, or driven by explicit calls.
 
 use super::core::TaskCore;
 use super::job::{Job, do_job};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tourbillon::extend::Base;
 use tourbillon::{BuildError, Builder, DrivenEngine, Engine, ManualClock, Shards, Timestamp};
 
-/// A running engine for tasks: the owner of its tasks.
+/// A running engine for tasks. It owns its tasks.
 ///
 /// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
 /// more, and closures that have not run are dropped.
@@ -31,9 +31,9 @@ impl TaskEngine {
         Self::start(Shards::current()?.engine())
     }
 
-    /// Starts the engine of a builder, with threads of its own, or on the shards that the builder is
-    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the
-    /// shards' threads, where they should do no more than wake or enqueue.
+    /// Starts an engine with the builder's settings: with threads of its own, or on the shards that the builder is
+    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
+    /// threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl TaskEngine {
         Ok(Self { engine, tasks: Tasks::new(TaskCore::new(base, Wall::System)) })
     }
 
-    /// The handle of this engine, to be cloned for other threads. The handle does not keep the engine alive: once the
+    /// Returns the engine's handle, which other threads may clone. The handle does not keep the engine alive: once the
     /// engine is dropped, its handles refuse tasks.
     #[inline]
     #[must_use]
@@ -52,7 +52,7 @@ impl TaskEngine {
     }
 }
 
-/// An engine for tasks without threads, whose time moves by explicit calls: see [`DrivenEngine`].
+/// An engine for tasks without threads. Its time moves only by explicit calls: see [`DrivenEngine`].
 #[must_use = "dropping an engine shuts it down"]
 pub struct DrivenTasks {
     engine: DrivenEngine<Job>,
@@ -60,8 +60,8 @@ pub struct DrivenTasks {
 }
 
 impl DrivenTasks {
-    /// Makes an engine without threads with the defaults of [`Builder`], on a manual clock whose origin is 1970 by the
-    /// wall clock.
+    /// Makes an engine without threads, with the default settings of [`Builder`]. Its manual clock starts at 1970 by
+    /// the wall clock.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl DrivenTasks {
         Self::start(Builder::new())
     }
 
-    /// As [`new`](Self::new), from a builder: see [`Builder::driven`].
+    /// Works as [`new`](Self::new), with the builder's settings: see [`Builder::driven`].
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl DrivenTasks {
         Self::start_at(builder, SystemTime::UNIX_EPOCH)
     }
 
-    /// As [`start`](Self::start); the clock's origin is `time` by the wall clock.
+    /// Works as [`start`](Self::start), but the clock starts at `time` by the wall clock.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl DrivenTasks {
         Ok(Self { engine, tasks: Tasks::new(TaskCore::new(base, Wall::Since(time))) })
     }
 
-    /// The handle of this engine, which does not keep the engine alive: see [`TaskEngine::handle`].
+    /// Returns the engine's handle, which does not keep the engine alive: see [`TaskEngine::handle`].
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Tasks {
@@ -116,7 +116,7 @@ impl DrivenTasks {
         self.engine.next_expiry()
     }
 
-    /// The clock that the engine runs on.
+    /// Returns the clock that drives the engine.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         self.engine.clock()

@@ -1,4 +1,4 @@
-//! The reason why a repeating task was not started, with the closure handed back.
+//! The reasons why a repeating task was not started. The error returns the closure.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +12,7 @@ pub enum RepeatErrorKind {
     ZeroPeriod,
     /// The period or the pause is shorter than a tick, so that runs would fall together.
     BelowTick {
-        /// The period or the pause that the plan has.
+        /// The period or pause that the plan asks for.
         period: Duration,
         /// The engine's tick.
         tick: Duration,
@@ -39,7 +39,7 @@ impl fmt::Display for RepeatErrorKind {
     }
 }
 
-/// The error for a repeating task that was not started; it returns the closure.
+/// The error for a repeating task that was not started. It returns the closure.
 pub struct RepeatError<F> {
     /// The reason.
     pub kind: RepeatErrorKind,

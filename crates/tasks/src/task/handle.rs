@@ -5,13 +5,13 @@ use crate::sync::StdArc;
 use core::fmt;
 use tourbillon::Timestamp;
 
-/// A repeating task that was started. Clones refer to the same task; the task goes on when all of them are dropped.
+/// A repeating task that was started. Clones refer to the same task. The task goes on when all clones are dropped.
 #[derive(Clone)]
 pub struct Task {
     repeats: StdArc<dyn Repeats>,
 }
 
-/// The outcome of stopping a task. In every case no run begins any more.
+/// The outcome of stopping a task. In every case, no further run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a run may not have ended"]
 #[non_exhaustive]
@@ -29,32 +29,32 @@ impl Task {
         Self { repeats }
     }
 
-    /// Ends the task: no run begins any more. The call does not wait for a run that is under way.
+    /// Ends the task: no further run begins. Does not wait for a run that is under way.
     pub fn stop(&self) -> Stopped {
         self.repeats.stop()
     }
 
-    /// As [`stop`](Self::stop), but waits until runs that are under way have ended. It never returns
-    /// [`Stopped::Running`], except inside a task of its engine, where the call does not wait because it might wait for
-    /// itself.
+    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. Inside a task of the same engine it
+    /// does not wait, since it might wait for itself. Only there can it return [`Stopped::Running`].
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }
 
-    /// The moment of the next run, on the engine's clock; `None` when the task has ended, and while a run lasts that
-    /// the next run waits for. For a calendar: the moment of the next look at the wall clock.
+    /// Returns the moment of the next run, on the engine's clock. Returns `None` when the task has ended, and while the
+    /// next run waits for a run under way. For a calendar, returns the moment at which the task next checks the wall
+    /// clock.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         self.repeats.next()
     }
 
-    /// Whether the task has ended: no run begins any more. The last run may still be under way.
+    /// Returns whether the task has ended: no further run begins. The last run may still be under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()
     }
 
-    /// The counts of the task so far.
+    /// Returns the counts of the task so far.
     #[must_use]
     pub fn report(&self) -> Report {
         self.repeats.report()
@@ -67,7 +67,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// A task, whatever the type of its closure.
+/// The methods of a repeating task. They do not depend on the type of its closure.
 pub(super) trait Repeats: Send + Sync {
     fn stop(&self) -> Stopped;
     fn stop_and_wait(&self) -> Stopped;

@@ -1,4 +1,4 @@
-//! Jobs: the payloads of a task engine's timers.
+//! The payloads of a task engine's timers.
 
 use crate::sync::Weak;
 use core::fmt;
@@ -9,62 +9,62 @@ use tourbillon::{TimerId, Timestamp};
 /// A closure that runs once.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// The payload of a task engine's timer, 16 bytes in both variants.
+/// The payload of a task engine's timer. Both variants have 16 bytes.
 pub(crate) enum Job {
-    /// The job of a one-shot, which is consumed when it is done.
+    /// The job of a one-shot. It is consumed when it runs.
     Shot(Box<dyn Shot>),
-    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, since otherwise
-    /// a timer would keep its owner alive for ever.
+    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, since the timer
+    /// would otherwise keep its owner alive for ever.
     Owned(Box<Weak<dyn OnDue>>),
 }
 
-/// A job that is done once.
+/// A job that runs once.
 pub(crate) trait Shot: Send {
-    /// Does the job, on a worker.
+    /// Runs the job, on a worker.
     fn fire(self: Box<Self>, moment: &Moment<'_>);
 
-    /// The closure that the user gets back when the job will not be done.
+    /// Returns the user's closure if the job will not run.
     fn unfired(self: Box<Self>) -> Option<Call>;
 }
 
-/// The owner of an owned timer.
+/// The owner of an owned timer. It is called when the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Called on a worker when the timer is due; never twice at a time.
+    /// Reacts to a due timer. Runs on a worker, and never twice at a time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 
 /// A listener for the engine's shutdown.
 pub(crate) trait OnEnd: Send + Sync {
-    /// Called, perhaps more than once, when no timer is due any more. In a shutdown by a handler, other handlers may
-    /// still run.
+    /// Reacts to the shutdown, when no timer will fire any more. May be called more than once. If a handler shut the
+    /// engine down, other handlers may still run.
     fn on_end(&self);
 }
 
-/// The id of a timer that fired, its deadline and its lateness.
+/// Describes to a closure which timer fired: its id, its deadline and its lateness.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Moment<'a> {
     id: DueId<'a>,
-    /// The moment that the timer was armed for.
+    /// The moment for which the timer was armed.
     pub deadline: Timestamp,
-    /// The time from the deadline to the start of the closure.
+    /// The time between the deadline and the start of the closure.
     pub lateness: Duration,
 }
 
 impl Moment<'_> {
-    /// The timer's id. That of a one-shot is stale once the closure has returned.
+    /// Returns the timer's id. The id of a one-shot is stale once the closure has returned.
     #[must_use]
     pub fn id(&self) -> TimerId {
         self.id.get()
     }
 
-    /// The moment at which the handler began.
+    /// Returns the moment at which the closure began.
     pub(crate) fn now(&self) -> Timestamp {
         self.deadline + self.lateness
     }
 }
 
-/// The handler of a task engine: does the job of a timer that is due.
+/// Runs the job of a due timer. This is the handler of every task engine.
 pub(super) fn do_job(Due { id, deadline, lateness, payload, .. }: Due<'_, Job>) {
     let moment = Moment { id, deadline, lateness };
     match payload {
@@ -74,7 +74,7 @@ pub(super) fn do_job(Due { id, deadline, lateness, payload, .. }: Due<'_, Job>) 
 }
 
 impl Job {
-    /// Does the job of a one-shot.
+    /// Runs the job of a one-shot.
     pub(super) fn fire(self, moment: &Moment<'_>) {
         match self {
             Self::Shot(shot) => shot.fire(moment),
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Calls the owner of an owned timer.
+    /// Calls the owner of an owned timer, if the owner still exists.
     fn call_owner(&self, moment: &Moment<'_>) {
         if let Self::Owned(owner) = self
             && let Some(owner) = owner.upgrade()
@@ -108,12 +108,12 @@ impl fmt::Debug for Job {
     }
 }
 
-/// The closure of a job that will not be done.
+/// Returns the closure of a job that will not run.
 pub(super) fn give_back(job: Job) -> Call {
     job.unfired().unwrap_or_else(|| Box::new(|| {}))
 }
 
-/// A user's closure.
+/// A user's closure that takes no argument.
 pub(super) struct Plain<F>(pub(super) F);
 
 impl<F: FnOnce() + Send + 'static> Shot for Plain<F> {

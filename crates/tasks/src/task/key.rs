@@ -1,4 +1,4 @@
-//! The keys that name timers and tasks.
+//! Keys that name timers and tasks.
 
 use core::hash::Hash;
 
@@ -7,15 +7,15 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// The policy for a key that is taken.
+/// Decides which entry wins if a key is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {
     /// The new entry replaces the present entry.
     #[default]
     Replace,
-    /// The present entry stays, and the new entry is handed back.
+    /// The present entry stays. The new entry is handed back.
     Keep,
-    /// As `Keep`, but the call fails.
+    /// The present entry stays, and the call fails.
     Reject,
 }

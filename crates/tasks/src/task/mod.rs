@@ -1,4 +1,4 @@
-//! Closures: once, repeating, by name, or on owned timers.
+//! Runs closures: once, repeatedly, by name, or on owned timers.
 
 mod core;
 mod engine;

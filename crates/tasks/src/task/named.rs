@@ -1,4 +1,4 @@
-//! Repeating tasks by name.
+//! Starts and stops repeating tasks by name.
 
 use super::core::TaskCore;
 use super::error::RepeatErrorKind;
@@ -13,10 +13,10 @@ use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 
-/// Repeating tasks by name: at most one task for each name, replaced and stopped by name. Clones share the names.
+/// A set of repeating tasks with names. Each name has at most one task. Clones share the names.
 ///
-/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or because it was stopped; the last
-/// run may still be under way. Tasks go on when the last clone is dropped.
+/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or by a stop. The last run may still
+/// be under way then. Tasks go on when the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -55,17 +55,17 @@ struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Started {
-    /// The name was free and has this task now.
+    /// The name was free. It has this task now.
     New(Task),
-    /// The name had a task, which has ended now or had ended before. A run of that task may be under way, and no
-    /// further run begins.
+    /// The name had another task, which has ended by now. A run of that task may be under way, but no further run
+    /// begins.
     Replaced {
-        /// The new task of the name.
+        /// The task that the name has now.
         task: Task,
         /// Whether a run of the earlier task is under way.
         before: Stopped,
     },
-    /// The name keeps the task that it had, which is returned here. The new closure was dropped.
+    /// The name keeps its task, which is returned here. The new closure was dropped.
     Kept(Task),
 }
 
@@ -79,13 +79,13 @@ impl<K: Key> NamedTasks<K> {
         Self { shared: StdArc::new(shared) }
     }
 
-    /// Starts a task by name, as [`Tasks::repeat`](crate::Tasks::repeat) does.
+    /// Starts a task under a name, as [`Tasks::repeat`](crate::Tasks::repeat) does.
     ///
     /// # Errors
     ///
-    /// See [`Tasks::repeat`](crate::Tasks::repeat). Fails with [`Present`](NamedErrorKind::Present), too, if the name
-    /// has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The task that the
-    /// name has stays, unless the engine was shut down.
+    /// Fails as [`Tasks::repeat`](crate::Tasks::repeat) does. Also fails with [`Present`](NamedErrorKind::Present) if
+    /// the name has a task and the mode is [`IfPresent::Reject`]. The error returns the name and the closure. The
+    /// present task of the name stays, unless the engine was shut down.
     pub fn start<F: FnMut(&Run) + Send + 'static>(
         &self,
         mode: IfPresent,
@@ -93,7 +93,7 @@ impl<K: Key> NamedTasks<K> {
         plan: Repeat,
         f: F,
     ) -> Result<Started, NamedError<K, F>> {
-        // Ordering: Relaxed. The numbers only have to differ; nothing is published.
+        // Ordering: Relaxed. The numbers only have to differ. They publish nothing.
         let generation = self.shared.generations.fetch_add(1, Ordering::Relaxed);
         let leave = Leave { shared: StdArc::downgrade(&self.shared), key: key.clone(), generation };
         let body = InTurn::new((f, leave), |(f, _): &mut (F, Leave<K>), run| f(run));
@@ -105,7 +105,7 @@ impl<K: Key> NamedTasks<K> {
             }
         };
         let task = Task::new(StdArc::clone(&repeating) as _);
-        // The task enters the map before its first run, and is launched when nothing is locked any more.
+        // The task enters the map before its first run. It is launched after all locks are released.
         let mut entry = self.shared.entries.entry(&key);
         let before = match (entry.get(&key), mode) {
             (None, _) => {
@@ -137,13 +137,13 @@ impl<K: Key> NamedTasks<K> {
                 Some(before) => Started::Replaced { task, before },
                 None => Started::New(task),
             }),
-            // Dropping the closure takes the name out of the map.
+            // Dropping the closure removes the name from the map.
             Err(error) => Err(NamedError::new(NamedErrorKind::NotStarted(error.kind), key, error.task.0)),
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does; `None` when the name has no task. A task in its last run has
-    /// ended but is still found here, so that [`Stopped::Running`] reports that run.
+    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. A task in its last
+    /// run has ended, but is still found here. Then the result is [`Stopped::Running`].
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,
@@ -152,7 +152,7 @@ impl<K: Key> NamedTasks<K> {
         Some(named.task.stop())
     }
 
-    /// The task of a name; `None` when the name has none, or when the task has ended.
+    /// Returns the task of a name; `None` when the name has no task, or when its task has ended.
     #[must_use]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Task>
     where
@@ -161,7 +161,7 @@ impl<K: Key> NamedTasks<K> {
         self.shared.entries.read(key, |named| named.task.clone()).filter(|task| !task.has_ended())
     }
 
-    /// The names that have tasks.
+    /// Returns the names whose tasks have not ended.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
         let mut keys = Vec::new();
@@ -174,7 +174,8 @@ impl<K: Key> NamedTasks<K> {
     }
 }
 
-/// A guard that is dropped with the closure of a task, and then frees the name if the name still belongs to that task.
+/// A guard that is dropped together with a task's closure. Its drop frees the name, if the name still belongs to that
+/// task.
 struct Leave<K: Key> {
     shared: Weak<Shared<K>>,
     key: K,
@@ -202,7 +203,7 @@ impl<K: Key> fmt::Debug for NamedTasks<K> {
     }
 }
 
-/// The reason why a task was not started by name.
+/// The reason why a named task was not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamedErrorKind {
@@ -221,7 +222,7 @@ impl fmt::Display for NamedErrorKind {
     }
 }
 
-/// The error for a task that was not started by name; it returns the name and the closure.
+/// The error for a named task that was not started. It returns the name and the closure.
 pub struct NamedError<K, F> {
     /// The reason.
     pub kind: NamedErrorKind,

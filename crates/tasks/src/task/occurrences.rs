@@ -1,5 +1,5 @@
-//! The occurrences of a repeating task: its instants, by a period, a pause or a calendar. This is arithmetic only,
-//! without a timer or a lock; the caller passes the present moment in.
+//! Computes the instants at which a repeating task runs, by a period, a pause or a calendar. The code here uses no
+//! timer and no lock. The caller passes in the present moment.
 
 use super::wall::Wall;
 #[cfg(feature = "calendar")]
@@ -7,10 +7,11 @@ use crate::calendar::{Calendar, jiff};
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// Nanoseconds. For a period or a pause they count from the origin of the engine's clock, for a calendar from 1970.
+/// A moment in nanoseconds. With a period or a pause, it counts from the start of the engine's clock. With a calendar,
+/// it counts from 1970.
 pub(super) type Instant = i128;
 
-/// The cadence of a task: the rule that spaces its instants.
+/// The rule that spaces the instants of a task.
 #[derive(Clone, Debug)]
 pub(super) enum Cadence {
     Rate(Duration),
@@ -19,7 +20,7 @@ pub(super) enum Cadence {
     Calendar(Calendar),
 }
 
-/// The occurrences of a task: the sequence of all its instants.
+/// All instants of a task, as a rule to compute them.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrences {
     cadence: Cadence,
@@ -27,10 +28,10 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The instants that have come since another instant.
+/// Says how many instants of a task have passed since a given instant.
 pub(super) struct Elapsed {
     pub(super) count: u64,
-    /// The last of them.
+    /// The last of these instants, or the given instant if there are none.
     pub(super) last: Instant,
 }
 
@@ -38,9 +39,9 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest wait without a new look at the wall clock, which may be set during the wait.
+    /// The longest wait until the wall clock is read again, since it may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// The number of instants that are counted one by one.
+    /// How many missed instants of a calendar are counted one by one before the count is cut off.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -49,12 +50,12 @@ impl Occurrences {
         Self { cadence, wall }
     }
 
-    /// Whether each instant is a pause after the end of a run.
+    /// Returns whether each instant lies a pause after the end of the run before it.
     pub(super) fn has_pauses(&self) -> bool {
         matches!(self.cadence, Cadence::Pause(_))
     }
 
-    /// The present moment as an instant of these occurrences.
+    /// Converts the present moment into an instant.
     pub(super) fn instant(&self, now: Timestamp) -> Instant {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => Instant::from(now.as_nanos()),
@@ -63,7 +64,8 @@ impl Occurrences {
         }
     }
 
-    /// The moment at which to look at an instant that is to come.
+    /// Returns when to wake up for a coming instant. With a calendar this may be earlier, so that the wall clock is
+    /// read again.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
     pub(super) fn deadline(&self, instant: Instant, now: Timestamp) -> Timestamp {
         match self.cadence {
@@ -80,7 +82,8 @@ impl Occurrences {
         }
     }
 
-    /// The instant after `instant`. With a pause: the instant of the run that follows a run which ends at `instant`.
+    /// Returns the instant after `instant`. With a pause, `instant` is the end of a run, and the result is the start of
+    /// the next run.
     pub(super) fn after(&self, instant: Instant) -> Option<Instant> {
         match &self.cadence {
             Cadence::Rate(span) | Cadence::Pause(span) => Some(instant.saturating_add(nanos(*span))),
@@ -92,7 +95,7 @@ impl Occurrences {
         }
     }
 
-    /// The instants after `instant`, which is one of the occurrences, that have come by `now`.
+    /// Counts the instants after `instant` up to `now`. `instant` must be an instant of the task.
     pub(super) fn elapsed(&self, instant: Instant, now: Instant) -> Elapsed {
         match &self.cadence {
             Cadence::Rate(period) => {
@@ -108,7 +111,8 @@ impl Occurrences {
                 let mut elapsed = Elapsed { count: 0, last: instant };
                 while let Some(next) = self.after(elapsed.last).filter(|&next| next <= now) {
                     elapsed.count += 1;
-                    // The next instant can be found from any instant, so the rest need not be counted.
+                    // Counting stops here: the next instant can be found from any moment, so `now` serves as the last
+                    // instant.
                     elapsed.last = if elapsed.count < by_the_calendar::COUNTED { next } else { now };
                 }
                 elapsed
@@ -116,7 +120,7 @@ impl Occurrences {
         }
     }
 
-    /// The next instant of occurrences that start again at `now`; `None` for a calendar, which has no other start.
+    /// Returns the next instant if the period starts again at `now`; `None` for a calendar, which cannot be shifted.
     pub(super) fn rebased(&self, now: Instant) -> Option<Instant> {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => self.after(now),
@@ -125,7 +129,7 @@ impl Occurrences {
         }
     }
 
-    /// The instant by the calendar; `None` for a task that has a period.
+    /// Returns the instant as a calendar time; `None` for a task with a period or a pause.
     #[cfg(feature = "calendar")]
     pub(super) fn calendar_instant(&self, instant: Instant) -> Option<jiff::Timestamp> {
         matches!(self.cadence, Cadence::Calendar(_)).then(|| timestamp(instant)).flatten()
@@ -136,7 +140,7 @@ fn nanos(span: Duration) -> Instant {
     Instant::try_from(span.as_nanos()).unwrap_or(Instant::MAX)
 }
 
-/// A span of `nanos` nanoseconds, or the longest span that there is.
+/// Returns a duration of `nanos` nanoseconds, or the longest duration if it does not fit.
 pub(super) fn nanoseconds(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;
     let Ok(seconds) = u64::try_from(nanos / SECOND) else { return Duration::MAX };

@@ -1,17 +1,17 @@
-//! The policies of a repeating task: for long runs, and for panics.
+//! Policies of a repeating task for long runs and for panics.
 
-/// The policy for instants that come while a run lasts.
+/// Decides about instants that come while a run is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// They have no run.
+    /// These instants get no run.
     #[default]
     Skip,
-    /// The last of them has its run when the present run has ended.
+    /// The last of these instants gets its run when the present run has ended.
     QueueOne,
 }
 
-/// The policy for a task that panicked. The engine counts and reports the panic in both cases.
+/// Decides about a task that panicked. In both cases the engine counts and reports the panic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {

@@ -1,29 +1,29 @@
-//! The progress of a repeating task: the run that comes next, and the policy for instants that have no run. This is
-//! arithmetic only, without a timer or a lock; the caller passes the present moment in.
+//! Computes which run of a repeating task comes next, and applies the policies to instants without a run. The code here
+//! uses no timer and no lock. The caller passes in the present moment.
 
 use super::occurrences::{Elapsed, Instant, Occurrences};
 use super::policies::Overlap;
 use super::report::Report;
 use tourbillon::Missed;
 
-/// The progress of a task through its occurrences, and its policies.
+/// The state of a task between its instants, and its policies.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
-    /// The instant of the coming run; `None` when there is no further run.
+    /// The instant of the coming run; `None` when no further run comes.
     next: Option<Instant>,
-    /// Runs that are left.
+    /// How many runs are left; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,
-    /// When the last run began.
+    /// The instant at which the last run began.
     begun: Instant,
-    /// The instant up to which missed instants were counted.
+    /// Missed instants were counted up to this instant.
     counted: Instant,
     pub(super) report: Report,
 }
 
-/// A run that begins.
+/// Describes a run that has just begun: its number, its instant, and how many instants were missed before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,
@@ -51,25 +51,24 @@ impl Progress {
         }
     }
 
-    /// The instant of the coming run.
+    /// Returns the instant of the coming run; `None` when no further run comes.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next.filter(|_| self.left != Some(0))
     }
 
-    /// Starts the run for the instant that has come; `None` when no instant has come.
+    /// Begins the run whose instant has come. Returns `None` when no instant has come yet.
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun> {
         let instant = self.next().filter(|&next| next <= now)?;
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst, the instants after this instant were counted before.
+        // In a burst, an earlier call has already counted instants after this instant.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.occurrences.elapsed(from, now);
         self.counted = last;
         self.report.missed += missed;
         self.next = if self.occurrences.has_pauses() {
-            // The pause counts from here unless the next run waits for this run: then `end` counts it from the run's
-            // end.
+            // The pause counts from the run's start if runs overlap. Otherwise `end` counts it again, from the run's end.
             self.occurrences.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
             self.occurrences.after(instant)
@@ -81,14 +80,14 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends the run, and applies the overlap policy to the instants that came during the run.
+    /// Ends a run, and applies the overlap policy to the instants that came during the run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);
             return;
         }
-        // The filter leaves a burst alone: its instants that had come before the run began are still to be run, and the
-        // instants that came during the run join them.
+        // A burst returns here: its instants from before the run's start still have their runs, and later instants join
+        // them.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;

@@ -1,4 +1,4 @@
-//! Plans: how a task repeats, settled before the task is started.
+//! The plan that says when a task repeats. It is complete before the task starts.
 
 use super::error::RepeatErrorKind;
 use super::occurrences::{Cadence, Occurrences, nanoseconds};
@@ -13,8 +13,8 @@ use std::hash::DefaultHasher;
 use std::time::SystemTime;
 use tourbillon::{Missed, Timestamp};
 
-/// The plan of a repeating task: its instants, the number of its runs, and its policies for late and long runs. Taken
-/// by [`Tasks::repeat`](super::Tasks::repeat).
+/// A plan for a repeating task: its instants, the number of its runs, and its policies for late and long runs.
+/// [`Tasks::repeat`](super::Tasks::repeat) takes it.
 ///
 /// # Examples
 ///
@@ -38,19 +38,19 @@ pub struct Repeat {
     pub(super) on_panic: OnPanic,
 }
 
-/// The moment of the first run.
+/// Decides when the first run begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum First {
-    /// One period from the start.
+    /// One period after the task starts.
     #[default]
     AfterPeriod,
-    /// At the start.
+    /// As soon as the task starts.
     AtOnce,
     /// This long after the start.
     After(Duration),
-    /// At the first moment that is a whole number of periods after this time. The task keeps the phase that it has had
-    /// since then, however often it is started anew.
+    /// At the next moment that is a whole number of periods after this time. So a task that is started again keeps its
+    /// phase.
     InStepWith(SystemTime),
 }
 
@@ -76,46 +76,47 @@ impl Repeat {
         Self::at(Cadence::Pause(pause))
     }
 
-    /// Repeats at the instants of a calendar, each computed from the instant before it. The calendar decides on the
-    /// first run, too.
+    /// Repeats at the instants of a calendar. Each instant is computed from the instant before. The calendar also
+    /// decides the first run.
     ///
-    /// The wall clock decides. If the wall clock is the system's, a task that waits looks at it again every half
-    /// minute, so that the task is at most half a minute late after the clock was set forward. If the clock is set
+    /// The wall clock decides when an instant has come. If it is the system's clock, a waiting task reads it again
+    /// every half minute. So the task is at most half a minute late if the clock is set forward. If the clock is set
     /// back, the task waits.
     #[cfg(feature = "calendar")]
     pub fn on(calendar: Calendar) -> Self {
         Self::at(Cadence::Calendar(calendar))
     }
 
-    /// Sets the moment of the first run; the default is one period from the start.
+    /// Sets when the first run begins; by default one period after the start.
     pub fn first(mut self, first: First) -> Self {
         self.first = first;
         self
     }
 
-    /// Sets a phase by a key, so that ten thousand tasks of one period do not fire in one tick. The phase is always the
-    /// same for the same key and period, in every process that is built with the same standard library.
+    /// Derives the phase from a key, so that ten thousand tasks with the same period do not fire in the same tick. The
+    /// same key and period always give the same phase, in every process that is built with the same standard library.
     pub fn spread_by(self, key: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         self.first(First::InStepWith(SystemTime::UNIX_EPOCH + Duration::from_nanos(hasher.finish() >> 1)))
     }
 
-    /// Sets the number of runs; without it the task repeats for ever.
+    /// Sets the number of runs. Without it, the task repeats for ever.
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Sets the policy for missed instants, those that came before a run of another instant began, because the engine
-    /// or its workers were late; the default skips them. With [`Missed::Burst`] instants that come during a burst join
-    /// it, whatever [`Overlap`] says. For a calendar, which has no period, [`Missed::Delay`] is [`Missed::Skip`].
+    /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it came before the run
+    /// of another instant began, because the engine or its workers were late. With [`Missed::Burst`], instants that
+    /// come during a burst join it, whatever [`Overlap`] says. A calendar has no period, so there [`Missed::Delay`]
+    /// works as [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets the policy for instants that come while a run lasts; the default skips them.
+    /// Sets the policy for instants that come while a run is under way; by default they are skipped.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
@@ -127,7 +128,7 @@ impl Repeat {
         self
     }
 
-    /// The progress of a task that starts now.
+    /// Checks the plan, and returns the state of a task that starts now.
     pub(super) fn begin(
         &self,
         wall: Wall,
@@ -158,7 +159,7 @@ impl Repeat {
 }
 
 impl First {
-    /// The time from the start to the first run.
+    /// Returns the time between the start and the first run.
     fn delay(self, period: Duration, time: SystemTime) -> Duration {
         match self {
             Self::AfterPeriod => period,
@@ -175,7 +176,7 @@ impl First {
     }
 }
 
-/// The remainder of `span` after whole periods.
+/// Returns `span` modulo `period`.
 fn remainder(span: Duration, period: Duration) -> Duration {
     nanoseconds(span.as_nanos() % period.as_nanos())
 }

@@ -1,12 +1,12 @@
-//! A task that repeats: an owned timer, its progress, and a closure.
+//! Runs a repeating task: an owned timer, the task's progress, and its closure.
 //!
-//! The timer is armed for the next run when a run has ended, under the lock of the progress. If a stop comes before,
-//! the arming finds the task ended and arms nothing. If a stop comes after, the stop disarms. Closures run, and are
-//! dropped, where nothing is locked.
+//! At the end of a run, the timer is armed for the next run, under the lock of the progress. If a stop comes first, the
+//! arming finds that the task has ended and does nothing. If a stop comes later, the stop disarms the timer. Closures
+//! run, and are dropped, while nothing is locked.
 //!
-//! No call waits for a shard under the lock of the progress: a handler on that shard's thread may look at the task,
-//! and both would wait for ever. So an arming under the lock goes beyond the capacity of a full lane, by one ticket for
-//! each task.
+//! No call waits for a shard while it holds the lock of the progress. A handler on that shard's thread may need the
+//! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a full lane, by one
+//! ticket for each task.
 
 use super::core::TaskCore;
 use super::error::{RepeatError, RepeatErrorKind};
@@ -24,28 +24,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
-/// The closure of a task, held until the task has ended.
+/// The closure of a task, and whether its runs may overlap. It is kept until the task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
     type Routine;
 
-    /// Whether the next instant waits for the run that is under way.
+    /// Whether a run delays the next run until it has ended.
     const IN_TURN: bool;
 
     /// Makes a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
-    /// Takes the closure, unless it was taken before or a run has it. In the child of a fork it may be out of reach.
+    /// Takes the closure out. Returns `None` if it was taken before, if a run uses it, or if a fork has lost its lock.
     fn take(&self, is_in_child: bool) -> Option<Self::Routine>;
 }
 
-/// Runs that follow each other.
+/// A closure whose runs follow each other.
 pub(super) struct InTurn<F> {
-    /// Locked for as long as a run lasts.
+    /// The closure. It is locked as long as a run lasts.
     routine: Mutex<Option<F>>,
     call: fn(&mut F, &Run),
 }
 
-/// Runs that may overlap.
+/// A closure whose runs may overlap.
 pub(super) struct InParallel<F>(Mutex<Option<StdArc<F>>>);
 
 impl<F> InTurn<F> {
@@ -97,7 +97,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
-        // The run goes to a worker of its own, with the shard's next turn; the present worker goes on to the next
+        // The run goes to another worker in the shard's next turn. The present worker is then free for the next
         // instant.
         match tasks.shoot(moment.deadline, beside) {
             Ok(_) => {}
@@ -112,11 +112,11 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
     }
 }
 
-/// A run beside others.
+/// A run that may overlap other runs of the same task.
 struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-    /// The moment at which the task's timer fired.
+    /// When the task's timer fired.
     called: Timestamp,
 }
 
@@ -135,7 +135,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run that has begun; dropping this value ends the run.
+/// A run that has begun. Dropping this value ends the run.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
@@ -148,7 +148,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, is_made: false }
     }
 
-    /// Calls the closure; returns its panic, if any.
+    /// Calls the closure. Returns the payload of its panic, if it panicked.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
         self.is_made = true;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
@@ -168,8 +168,8 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
             state.has_ended() && (state.is_stopped || state.running == 1)
         };
         if is_over {
-            // The closure is gone before the run counts as ended, so that a thread that waits for the run's end finds
-            // it gone.
+            // The closure is dropped before the run counts as ended, so that a thread that waits for the run's end
+            // finds the closure gone.
             task.retire();
         }
         drop(self);
@@ -185,10 +185,10 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
         let is_over = {
             let mut state = self.task.lock();
             state.running -= 1;
-            // A run is not made if its task was stopped, or if its engine was shut down.
+            // If the task was stopped or the engine shut down, the closure was not called, and the run does not count.
             state.progress.report.runs -= u64::from(!self.is_made);
             self.task.run_ended.notify_all();
-            // Another run that has begun in parallel has yet to take the closure.
+            // A run that has begun in parallel must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
         if is_over {
@@ -210,24 +210,24 @@ pub(super) struct Repeating<B: Body> {
 struct State {
     progress: Progress,
     is_stopped: bool,
-    /// Runs that are under way.
+    /// The number of runs under way.
     running: usize,
 }
 
 impl State {
-    /// Whether no run begins any more.
+    /// Returns whether no further run begins.
     fn has_ended(&self) -> bool {
         self.is_stopped || self.progress.next().is_none()
     }
 }
 
-/// The error for a task that no other code has seen.
+/// Makes the error for a task that has not been shared yet. It returns the closure.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
     RepeatError { kind, task: body.take(false).expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
-    /// Makes a task whose timer is not yet armed.
+    /// Makes a task. Its timer is not armed yet.
     pub(super) fn make(
         tasks: &TaskCore,
         plan: &Repeat,
@@ -253,7 +253,7 @@ impl<B: Body> Repeating<B> {
         Ok(task)
     }
 
-    /// Arms the timer for the first run. The task may have been stopped before.
+    /// Arms the timer for the first run, unless the task was already stopped.
     pub(super) fn launch(self: &StdArc<Self>) -> Result<(), RepeatError<B::Routine>> {
         let Some(timer) = self.timer.get() else { return Ok(()) };
         self.tasks.keep(timer.id(), StdArc::clone(self) as StdArc<dyn Repeats>);
@@ -262,7 +262,7 @@ impl<B: Body> Repeating<B> {
             let next = state.progress.next().filter(|_| !state.is_stopped);
             next.map(|next| state.progress.occurrences.deadline(next, self.tasks.now()))
         };
-        // Armed without the lock: arming may wait for a shard, in whose thread a handler may look at this task.
+        // The lock is free here, since arming may wait for a shard whose thread runs a handler that needs the lock.
         let armed = first.map(|first| timer.arm_at(first));
         let is_stopped = {
             let mut state = self.lock();
@@ -273,7 +273,7 @@ impl<B: Body> Repeating<B> {
             // The stop may have come before the timer was armed.
             timer.disarm();
             drop(self.tasks.forget(timer.id()));
-            // A caller that stopped the task has taken the closure, too; the engine's end may not have.
+            // A caller that stopped the task has taken the closure. The end of the engine may have left it.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.take_back()).flatten() {
                 let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
@@ -282,7 +282,7 @@ impl<B: Body> Repeating<B> {
         Ok(())
     }
 
-    /// Takes the closure back, unless a run has it.
+    /// Takes the closure out, unless a run uses it.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
         self.body.take(self.tasks.is_in_child())
     }
@@ -297,11 +297,11 @@ impl<B: Body> Repeating<B> {
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
         let deadline = state.progress.occurrences.deadline(next, self.tasks.now());
         let armed = self.tasks.try_arm(timer, deadline, WhenFull::Exceed);
-        // Without an engine there is no further run.
+        // If the engine refuses, no further run is possible.
         state.is_stopped |= armed.is_err();
     }
 
-    /// Releases the engine's reference to the task, and drops the closure.
+    /// Drops the closure, and the engine's reference to the task.
     fn retire(&self) {
         let kept = self.timer.get().and_then(|timer| self.tasks.forget(timer.id()));
         drop((kept, self.take_back()));
@@ -319,7 +319,7 @@ impl<B: Body> OnDue for Repeating<B> {
             }
             let instant = state.progress.occurrences.instant(now);
             let Some(begun) = state.progress.begin(instant) else {
-                // By the wall clock the instant has not come yet.
+                // With the wall clock, the instant may not have come yet.
                 return self.arm(&mut state);
             };
             state.running += 1;
@@ -341,7 +341,7 @@ impl<B: Body> Repeats for Repeating<B> {
                     state.is_stopped = true;
                     (had_ended, state.running > 0)
                 }
-                // In the child of a fork nothing runs.
+                // In the child of a fork, no task runs.
                 None => (true, false),
             }
         };

@@ -1,18 +1,20 @@
-//! The report of a task on its runs.
+//! Counts of a task's runs.
 
 /// The counts of a repeating task so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Runs begun.
+    /// The number of runs that began.
     pub runs: u64,
-    /// Runs that panicked.
+    /// The number of runs that panicked.
     pub panics: u64,
-    /// Instants that came, beside a run's own, before that run began. [`Missed`](tourbillon::Missed) decides whether
-    /// they run.
+    /// The number of instants that came after a run's own instant, but before that run began.
+    /// [`Missed`](tourbillon::Missed) decides whether they get runs.
     pub missed: u64,
-    /// Instants that came while a run lasted. [`Overlap`](super::Overlap) decides whether they run.
+    /// The number of instants that came while a run was under way. [`Overlap`](super::Overlap) decides whether they get
+    /// runs.
     pub overlapped: u64,
-    /// Missed and overlapped instants that have no run. For a calendar, at most 100,000 are counted at a time.
+    /// The number of missed and overlapped instants that got no run. With a calendar, at most 100,000 are counted at a
+    /// time.
     pub skipped: u64,
 }

@@ -1,4 +1,4 @@
-//! The description of a run that its closure receives.
+//! Describes a run to the closure that it calls.
 
 use super::occurrences::{Instant, Occurrences, nanoseconds};
 use super::progress::Begun;
@@ -8,19 +8,19 @@ use core::cell::Cell;
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// One run of a repeating task, as its closure sees it.
+/// A run of a repeating task, as its closure sees it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
     /// The number of the run, counted from 1.
     pub number: u64,
-    /// The instant that the run is for, on the engine's clock.
+    /// The instant of the run, on the engine's clock.
     pub scheduled: Timestamp,
-    /// The time from the instant to the start of the run.
+    /// The time between the instant and the start of the run.
     pub lateness: Duration,
-    /// The number of further instants that had come when the run began and were not counted before.
+    /// The number of further instants that had come when the run began, and that no earlier run has counted.
     pub missed: u64,
-    /// The instant that the run is for, by the calendar; `None` for a task that has a period.
+    /// The instant of the run as a calendar time; `None` for a task with a period.
     #[cfg(feature = "calendar")]
     pub instant: Option<jiff::Timestamp>,
     pub(super) is_last: Cell<bool>,
@@ -42,7 +42,7 @@ impl Run {
         }
     }
 
-    /// Ends the task: no run follows this run.
+    /// Ends the task: this run is the last.
     pub fn stop(&self) {
         self.is_last.set(true);
     }

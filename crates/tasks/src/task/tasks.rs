@@ -1,4 +1,4 @@
-//! The handle of a task engine, which takes tasks.
+//! The handle through which callers give tasks to an engine.
 
 use super::core::{TaskCore, survive};
 use super::error::RepeatError;
@@ -18,7 +18,7 @@ use tourbillon::{
     Cancel, Health, Refusal, RescheduleError, ScheduleError, Stats, TimerId, Timestamp, Unfired,
 };
 
-/// The handle of an engine for tasks, for any thread. Cloning is cheap; a handle does not keep the engine running.
+/// A handle of an engine for tasks. Any thread may use it. Cloning is cheap. A handle does not keep the engine running.
 #[derive(Clone)]
 pub struct Tasks {
     core: TaskCore,
@@ -29,12 +29,12 @@ impl Tasks {
         Self { core }
     }
 
-    /// The core of the engine, on which other parts build.
+    /// Returns the engine's core, on which keyed timers and the ready-made uses build.
     pub(crate) fn core(&self) -> &TaskCore {
         &self.core
     }
 
-    /// Runs `f` once, `delay` from now or later; never earlier.
+    /// Runs `f` once, no earlier than `delay` from now.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Tasks {
         self.at(self.now() + delay, f)
     }
 
-    /// Runs `f` once, at `deadline` or later. For a time of day, use `Repeat::on` with a calendar.
+    /// Runs `f` once, no earlier than `deadline`. For a time of day, use `Repeat::on` with a calendar.
     ///
     /// # Errors
     ///
@@ -65,8 +65,8 @@ impl Tasks {
         self.core.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
-    /// As [`at`](Self::at), but never waits: for callers that hold a lock. [`await_room`](Self::await_room) waits once
-    /// the lock is released.
+    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the engine is full, release the
+    /// lock and call [`await_room`](Self::await_room).
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ impl Tasks {
         self.core.try_at(deadline, f)
     }
 
-    /// As [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure is returned as a
-    /// [`Call`], by an error or by [`shutdown`](Self::shutdown), and the [`Call`] is run, `f` is called with `None`.
+    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. An error or
+    /// [`shutdown`](Self::shutdown) may return the closure as a [`Call`]. That [`Call`] calls `f` with `None`.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Tasks {
         self.core.shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
-    /// As [`at_with`](Self::at_with), but never waits: for callers that hold a lock.
+    /// Works as [`at_with`](Self::at_with), but never waits, for callers that hold a lock.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Tasks {
         self.core.try_shoot(deadline, Box::new(WithMoment(f))).map_err(|error| error.map(give_back))
     }
 
-    /// Cancels a one-shot; its closure is dropped.
+    /// Cancels a one-shot, and drops its closure.
     ///
     /// # Cancellation
     ///
@@ -115,7 +115,7 @@ impl Tasks {
         self.core.handle().cancel(id).map(drop)
     }
 
-    /// As [`cancel`](Self::cancel), but waits for the end of a closure that has begun: see
+    /// Works as [`cancel`](Self::cancel), but waits for the end of a closure that has begun: see
     /// [`Handle::cancel_and_wait`](tourbillon::Handle::cancel_and_wait).
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<()> {
         self.core.handle().cancel_and_wait(id).map(drop)
@@ -132,19 +132,19 @@ impl Tasks {
         self.core.handle().reschedule(id, delay).map_err(|error| error.map(give_back))
     }
 
-    /// The deadline of a one-shot; `None` when the one-shot is not pending.
+    /// Returns the deadline of a one-shot; `None` when the one-shot is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.core.handle().deadline(id)
     }
 
-    /// Waits a little, and longer in later `rounds`, for room in the lane that [`try_at`](Self::try_at) found full.
+    /// Waits a little for room in the lane that [`try_at`](Self::try_at) found full. Each later round waits longer.
     /// Returns false at once where the caller would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }
 
-    /// Runs `f` every `period`, for the first time a period from now, until the task is stopped:
+    /// Runs `f` every `period` until the task is stopped, for the first time one period from now. Works as
     /// [`repeat`](Self::repeat) with the defaults of [`Repeat::every`].
     ///
     /// # Errors
@@ -154,11 +154,11 @@ impl Tasks {
         self.start(&Repeat::every(period), InTurn::new(f, |f, _| f()))
     }
 
-    /// Runs `f` repeatedly, by `plan`. Runs never overlap.
+    /// Runs `f` repeatedly, as `plan` says. Runs never overlap.
     ///
     /// # Errors
     ///
-    /// Fails when the plan cannot be followed, and when the engine is full or shut down; the error returns the closure.
+    /// Fails if the plan cannot be followed, or if the engine is full or shut down. The error returns the closure.
     pub fn repeat<F: FnMut(&Run) + Send + 'static>(
         &self,
         plan: Repeat,
@@ -167,12 +167,12 @@ impl Tasks {
         self.start(&plan, InTurn::new(f, |f, run| f(run)))
     }
 
-    /// As [`repeat`](Self::repeat), but a run that is longer than its period has the next run beside it. Each run
-    /// begins at its instant, on another worker. The plan's overlap policy does not apply.
+    /// Works as [`repeat`](Self::repeat), but runs may overlap: each begins at its instant, on another worker. The
+    /// plan's overlap policy does not apply.
     ///
-    /// Each run is a one-shot of its own, which the task's timer begins. [`stats`](Self::stats) counts both timers; the
-    /// number of runs is in [`Report`](super::Report). If the engine has no room for the one-shot, or if handlers run
-    /// inline, the next run waits. A pause is from the start of a run to the start of the next run.
+    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers.
+    /// [`Report`](super::Report) has the number of runs. If the engine has no room for the one-shot, or if handlers run
+    /// inline, the next run waits. A pause counts from the start of a run to the start of the next run.
     ///
     /// # Errors
     ///
@@ -191,11 +191,11 @@ impl Tasks {
         Ok(Task::new(task))
     }
 
-    /// The repeating tasks that have not ended, in no order.
+    /// Returns the repeating tasks that have not ended, in no order.
     ///
     /// # Time complexity
     ///
-    /// O(n) in the number of tasks; tasks that start or end wait for the call.
+    /// O(n) in the number of tasks. Tasks that start or end wait for the call.
     #[must_use]
     pub fn repeating(&self) -> Vec<Task> {
         // A task in its last run is still kept, but has ended.
@@ -208,59 +208,60 @@ impl Tasks {
         NamedTasks::new(&self.core)
     }
 
-    /// Makes an owned timer that runs `f` whenever it is due, and that can be armed and disarmed any number of times.
+    /// Makes an owned timer that runs `f` whenever it is due. It can be armed and disarmed any number of times.
     ///
     /// # Errors
     ///
-    /// Fails when the engine is full or shut down; the error returns the closure.
+    /// Fails if the engine is full or shut down. The error returns the closure.
     pub fn timer<F: Fn() + Send + Sync + 'static>(&self, f: F) -> Result<TaskTimer, ScheduleError<F>> {
         TaskTimer::new(&self.core, f)
     }
 
-    /// As [`timer`](Self::timer), but calls `f` with the moment at which the timer fired.
+    /// Works as [`timer`](Self::timer), but calls `f` with the moment at which the timer fired.
     ///
     /// # Errors
     ///
-    /// Fails when the engine is full or shut down.
+    /// Fails if the engine is full or shut down.
     pub fn timer_with(&self, f: impl Fn(&Moment<'_>) + Send + Sync + 'static) -> Result<TaskTimer, Refusal> {
         TaskTimer::of(&self.core, StdArc::new(WithMoment(f)))
     }
 
-    /// The present moment on the engine's clock, to count deadlines from: see [`Handle::now`](tourbillon::Handle::now).
+    /// Returns the present moment of the engine's clock, from which to count deadlines: see
+    /// [`Handle::now`](tourbillon::Handle::now).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.core.handle().now()
     }
 
-    /// Whether `deadline` has come by the true clock: see [`Handle::has_come`](tourbillon::Handle::has_come).
+    /// Returns whether `deadline` has passed by the true clock: see [`Handle::has_come`](tourbillon::Handle::has_come).
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
         self.core.handle().has_come(deadline)
     }
 
-    /// The length of a tick.
+    /// Returns the length of the engine's tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.core.handle().tick()
     }
 
-    /// A snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer, and a run
-    /// in parallel counts as a firing of a one-shot as well.
+    /// Returns a snapshot of the engine's counters. A run of a repeating task counts as a firing of an owned timer. A
+    /// run in parallel also counts as a firing of a one-shot.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.handle().stats()
     }
 
-    /// The state of the engine at this moment: see [`Handle::health`](tourbillon::Handle::health).
+    /// Returns the state of the engine at this moment: see [`Handle::health`](tourbillon::Handle::health).
     #[must_use]
     pub fn health(&self) -> Health {
         self.core.handle().health()
     }
 
     /// Shuts the engine down: see [`Handle::shutdown`](tourbillon::Handle::shutdown). Returns the one-shots that have
-    /// not run. Repeating tasks end, and their closures are dropped.
+    /// not run. Ends repeating tasks, and drops their closures.
     #[must_use = "the closures that have not run"]
     pub fn shutdown(&self) -> Vec<Unfired<Call>> {
         let unfired = self.core.handle().shutdown();
@@ -270,7 +271,7 @@ impl Tasks {
         unfired.into_iter().filter_map(give_back).collect()
     }
 
-    /// Whether the engine was shut down.
+    /// Returns whether the engine was shut down.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.core.handle().is_shut_down()

@@ -7,11 +7,12 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timestamp};
 
-/// A [`Timer`] with a closure of its own, armed and disarmed any number of times at the price of a [`Timer`].
+/// A [`Timer`] that runs its own closure. It can be armed and disarmed any number of times, at the price of a
+/// [`Timer`].
 ///
-/// Made by [`Tasks::timer`](crate::Tasks::timer). Dropping the timer disarms it, even while its closure runs; the drop
-/// does not wait for the closure. The closure never runs twice at a time. A closure that owns its own timer keeps both
-/// alive for ever.
+/// [`Tasks::timer`](crate::Tasks::timer) makes it. Dropping it disarms it, even while its closure runs. The drop does
+/// not wait for the closure. The closure never runs twice at a time. A closure that owns its own timer keeps both alive
+/// for ever.
 ///
 /// # Examples
 ///
@@ -32,12 +33,12 @@ use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timesta
 #[must_use = "dropping a timer disarms it"]
 pub struct TaskTimer {
     timer: Timer<Job>,
-    /// The closure, to which the timer has a weak reference.
+    /// The closure. The timer itself has only a weak reference to it.
     _action: StdArc<dyn OnDue>,
 }
 
 impl TaskTimer {
-    /// Makes a timer that runs `action`.
+    /// Makes a timer that runs the closure `action`.
     pub(crate) fn new<F: Fn() + Send + Sync + 'static>(
         tasks: &TaskCore,
         action: F,
@@ -52,7 +53,7 @@ impl TaskTimer {
         }
     }
 
-    /// Makes a timer that calls `action`.
+    /// Makes a timer that calls `action`, which may take the moment of the firing.
     pub(super) fn of(tasks: &TaskCore, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
@@ -98,7 +99,7 @@ impl TaskTimer {
     }
 }
 
-/// A closure that is called when its timer is due.
+/// A closure without arguments that a timer calls.
 struct Action<F>(F);
 
 impl<F: Fn() + Send + Sync> OnDue for Action<F> {

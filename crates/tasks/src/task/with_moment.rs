@@ -1,9 +1,8 @@
-//! Closures that are called with the id and the moment of the timer that fired, as a binding for another language needs
-//! them.
+//! Closures that get the id and the moment of the timer that fired. Bindings for other languages need them.
 
 use super::job::{Call, Moment, OnDue, Shot};
 
-/// A closure that is called with the moment.
+/// A closure that is called with the moment of the firing.
 pub(super) struct WithMoment<F>(pub(super) F);
 
 impl<F: FnOnce(Option<&Moment<'_>>) + Send + 'static> Shot for WithMoment<F> {

@@ -1,4 +1,4 @@
-//! Batches of expired connections, for an event loop that fetches them in its own turn.
+//! Collects expired connections until an event loop fetches them.
 
 use super::idle::Expired;
 use crate::sync::{Mutex, StdArc, ignore_poison};
@@ -24,13 +24,14 @@ use core::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IdleBatch<I> {
-    /// The expired connections. While this is not empty, the loop was woken, or is about to be woken, and has not
-    /// drained the batch since.
+    /// The expired connections. While the list is not empty, the event loop has been woken, or is about to be woken,
+    /// and has not drained the batch since.
     expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
 impl<I> IdleBatch<I> {
-    /// An empty batch, and the callback that puts a connection into it and wakes the loop by `wake`.
+    /// Makes an empty batch, and a callback for expired connections. The callback adds the connection to the batch. For
+    /// the first connection in an empty batch, it also calls `wake`.
     pub(super) fn new(
         wake: impl Fn() + Send + Sync + 'static,
     ) -> (Self, impl Fn(Expired<I>) + Send + Sync + 'static)
@@ -52,9 +53,9 @@ impl<I> IdleBatch<I> {
         (Self { expired }, on_expired)
     }
 
-    /// Appends the connections that have expired since the last call, in no order, and returns their number. A
-    /// connection that expires later wakes the loop again. The wake-up for connections that this call has fetched may
-    /// come after it.
+    /// Appends the connections that have expired since the last call to `into`, in no order, and returns their number.
+    /// A connection that expires later wakes the loop again. The wake-up for a fetched connection may come after this
+    /// call.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();
@@ -62,7 +63,7 @@ impl<I> IdleBatch<I> {
         count
     }
 
-    /// Whether no connection waits to be fetched.
+    /// Returns whether no connection waits to be fetched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         ignore_poison(self.expired.lock()).is_empty()

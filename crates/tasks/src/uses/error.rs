@@ -1,4 +1,4 @@
-//! The reasons why a connection or an item was refused, with the value handed back, and why nothing was received.
+//! The reasons why a connection, an item or a rate was refused, and why nothing was received.
 
 use core::fmt;
 use tourbillon::Refusal;
@@ -7,7 +7,7 @@ use tourbillon::Refusal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectErrorKind {
-    /// There is a connection with this id.
+    /// A connection has this id already.
     Present,
     /// The engine refused the timer.
     Refused(Refusal),
@@ -22,7 +22,7 @@ impl fmt::Display for ConnectErrorKind {
     }
 }
 
-/// The error for a connection that was not inserted; it returns the id.
+/// The error for a connection that was not inserted. It returns the id.
 pub struct ConnectError<I> {
     /// The reason.
     pub kind: ConnectErrorKind,
@@ -49,7 +49,7 @@ impl fmt::Display for PushErrorKind {
     }
 }
 
-/// The error for an item that was not pushed; it returns the item.
+/// The error for an item that was not pushed. It returns the item.
 pub struct PushError<T> {
     /// The reason.
     pub kind: PushErrorKind,
@@ -57,12 +57,12 @@ pub struct PushError<T> {
     pub item: T,
 }
 
-/// The reason why nothing was received at once, or in time.
+/// The reason why no item was received at once, or in time.
 ///
-/// Either an item may come later, or none comes any more: there is no third reason, so a `match` needs no other arm.
+/// Either an item may come later, or no item comes any more. There is no third reason, so a `match` needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
-    /// No item has come due, or none in time.
+    /// No item is due, or no item came due in time.
     Empty,
     /// The queue was closed, or its engine shut down, and all items that had come due were received.
     Closed,
@@ -79,8 +79,7 @@ impl fmt::Display for TryRecvError {
 
 impl std::error::Error for TryRecvError {}
 
-/// The reason why no item is received any more: the queue was closed, or its engine shut down, and all items that had
-/// come due were received.
+/// The error for a queue that has ended: it was closed, or its engine shut down, and all due items were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvError;
 
@@ -119,7 +118,7 @@ impl fmt::Display for RateError {
 
 impl std::error::Error for RateError {}
 
-// Errors can be printed whether or not their ids and items can be.
+// The errors implement `Debug` and `Display` for every type of id and item.
 macro_rules! of_its_kind {
     ($($error:ident)*) => { $(
         impl<T> fmt::Debug for $error<T> {

@@ -1,4 +1,4 @@
-//! The making of uses on the handle of a task engine.
+//! The methods of a task engine's handle that make the ready-made uses.
 
 use super::batch::IdleBatch;
 use super::delay_queue::DelayQueue;
@@ -9,10 +9,10 @@ use super::rate_limiter::{Rate, RateLimiter};
 use crate::task::{Key, Tasks};
 
 impl Tasks {
-    /// Makes a set of connections with these limits, on this engine. `on_expired` runs on a worker, once for each
+    /// Makes a set of connections with these limits on this engine. `on_expired` runs on a worker, once for each
     /// connection that reaches a limit. For an event loop, see [`idle_batches`](Self::idle_batches).
     ///
-    /// A callback that has a clone of the `IdleTimeouts`, or a connection, keeps them alive for ever.
+    /// A callback that holds a clone of the `IdleTimeouts`, or a connection, keeps them alive for ever.
     #[must_use]
     pub fn idle_timeouts<I: Key>(
         &self,
@@ -22,8 +22,8 @@ impl Tasks {
         IdleTimeouts::new(self.core(), limits, Box::new(on_expired))
     }
 
-    /// As [`idle_timeouts`](Self::idle_timeouts), but expired connections are kept until the event loop fetches them.
-    /// `wake` runs when the first connection has expired since the batch was drained. It runs on a worker, or on the
+    /// Works as [`idle_timeouts`](Self::idle_timeouts), but keeps expired connections until an event loop fetches them.
+    /// `wake` runs for the first connection that expires after the batch was drained. It runs on a worker, or on the
     /// shard's thread if handlers run inline.
     #[must_use]
     pub fn idle_batches<I: Key>(
@@ -35,17 +35,17 @@ impl Tasks {
         (self.idle_timeouts(limits, on_expired), batch)
     }
 
-    /// Makes a map whose entries have this lifetime, on this engine.
+    /// Makes a map on this engine whose entries have this lifetime.
     #[must_use]
     pub fn expiry_map<K: Key, V: Send + Sync + 'static>(&self, lifetime: Lifetime) -> ExpiryMap<K, V> {
         ExpiryMap::new(self.core(), lifetime, None)
     }
 
-    /// As [`expiry_map`](Self::expiry_map); `on_expired` gets each entry that has expired. The listener runs on a
-    /// worker, and in an insert that finds an entry whose timer is late. No lock is held then, so the listener may use
-    /// the map.
+    /// Works as [`expiry_map`](Self::expiry_map), but passes each expired entry to the listener `on_expired`. The
+    /// listener runs on a worker, or in an insert that finds an expired entry whose timer is late. It may use the map,
+    /// since no lock is held.
     ///
-    /// A listener that has a clone of the map keeps the map alive for ever.
+    /// A listener that holds a clone of the map keeps the map alive for ever.
     #[must_use]
     pub fn expiry_map_with_listener<K: Key, V: Send + Sync + 'static>(
         &self,
@@ -55,18 +55,18 @@ impl Tasks {
         ExpiryMap::new(self.core(), lifetime, Some(Box::new(on_expired)))
     }
 
-    /// Makes a queue whose items wait for their time on this engine.
+    /// Makes a queue on this engine whose items can be received after a delay.
     #[must_use]
     pub fn delay_queue<T: Send + 'static>(&self) -> DelayQueue<T> {
         DelayQueue::new(self.core())
     }
 
-    /// Makes a rate limiter whose closures run on this engine.
+    /// Makes a rate limiter whose waiting closures run on this engine.
     ///
     /// # Errors
     ///
-    /// Fails if the rate's interval is zero, or its burst. Such a rate is often the quotient of two settings, and a
-    /// limiter that limits nothing would hide the mistake.
+    /// Fails if the rate's interval or burst is zero. Such a rate is often the quotient of two settings, and a limiter
+    /// that limits nothing would hide the mistake.
     pub fn rate_limiter(&self, rate: Rate) -> Result<RateLimiter, RateError> {
         RateLimiter::new(self.core(), rate)
     }

@@ -1,7 +1,7 @@
 //! Ready-made uses of timers: idle connections, maps whose entries expire, queues of delayed items, rate limits.
 //!
-//! Each use is made by a [`Tasks`](crate::Tasks) and lives on that engine's threads, so that a process has one
-//! set of threads, however many maps and queues it has.
+//! A [`Tasks`](crate::Tasks) makes each use, which lives on that engine's threads. So a process needs only one set of
+//! threads, however many maps and queues it has.
 //!
 //! | | made by | for | alternative |
 //! |---|---|---|---|
@@ -12,8 +12,8 @@
 //!
 //! # During and after a shutdown
 //!
-//! The uses behave as the engine does. Insertions, touches, refreshes and pushes are refused, and refused values come
-//! back. Nothing expires any more. The present entries can be looked at and taken out.
+//! During and after a shutdown, insertions, touches, refreshes and pushes are refused, and refused values come back.
+//! Nothing expires any more. The present entries can be read and taken out.
 
 mod batch;
 pub(crate) mod delay_queue;

@@ -1,17 +1,18 @@
-//! Permits at a bounded rate.
+//! Limits the rate of calls by permits.
 //!
-//! A limiter has a bucket of permits. The bucket starts full and gets a permit back each interval. A caller that finds
-//! a permit goes on at once. A caller that finds none learns the moment of the next permit, or leaves a closure that
-//! runs at that moment, on a worker of the engine.
+//! A limiter has a bucket of permits. The bucket starts full, and gets a permit back each interval. A caller that finds
+//! a permit goes on at once. Otherwise the caller learns the moment of the next permit, or leaves a closure that runs
+//! at that moment, on a worker of the engine.
 //!
-//! The state is one moment behind a lock, the moment at which the bucket will be full again, so that a limiter costs no
-//! timer while no closure waits. A closure that waits is a one-shot of the engine ([`Tasks::at`](crate::Tasks::at)).
+//! The state is one moment behind a lock: the moment at which the bucket will be full again. So a limiter needs no
+//! timer while no closure waits. A waiting closure is a one-shot of the engine ([`Tasks::at`](crate::Tasks::at)).
 //!
 //! # The bound
 //!
-//! For a rate of one permit each `interval` with a burst of `b`, the moments of any `n` permits in turn span at least
-//! `n - b` intervals, by the clock that decides whether a deadline has come. The bound is on the moments of permits. A
-//! closure runs at its permit's moment or later, never earlier; closures that a busy worker holds up may run together.
+//! For a rate of one permit each `interval` with a burst of `b`, the moments of any `n` successive permits span at
+//! least `n - b` intervals. The true clock counts, which decides whether deadlines have passed. The bound is on the
+//! moments of permits. A closure never runs before its permit's moment. Closures that a busy worker delays may run
+//! together.
 //!
 //! # Races and their endings
 //!
@@ -30,7 +31,7 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon::{Refusal, ScheduleError, TimerId, Timestamp};
 
-/// The rate of a [`RateLimiter`].
+/// Says how fast a [`RateLimiter`] gives out permits, and how many at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     interval: Duration,
@@ -38,14 +39,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// One permit each `interval`, and one at a time. [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses a
-    /// zero interval.
+    /// Gives one permit each `interval`, and never several at once. [`Tasks::rate_limiter`](crate::Tasks::rate_limiter)
+    /// refuses a zero interval.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self { interval, burst: 1 }
     }
 
-    /// Lets up to `permits` be taken at once, after a pause in which they came back.
+    /// Lets callers take up to `permits` permits at once, after a pause in which they came back.
     /// [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses zero permits.
     #[must_use]
     pub const fn burst(self, permits: u32) -> Self {
@@ -55,18 +56,18 @@ impl Rate {
 
 /// The outcome of an [`acquire`](RateLimiter::acquire).
 ///
-/// Either the caller has a permit, or it learns when to ask again: there is no third outcome, so a `match` needs no
+/// Either the caller has a permit, or it learns when to ask again. There is no third outcome, so a `match` needs no
 /// other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "there may have been no permit"]
 pub enum Acquired {
-    /// The caller has a permit.
+    /// The caller has got a permit.
     Now,
     /// No permit was taken. The next permit comes at this moment, unless another caller takes it.
     NotBefore(Timestamp),
 }
 
-/// Permits at a bounded rate. Clones share the permits.
+/// Gives out permits at a bounded rate. Clones share the permits.
 ///
 /// # Examples
 ///
@@ -104,16 +105,16 @@ impl RateLimiter {
         Ok(Self { shared: StdArc::new(Shared { tasks: tasks.clone(), bucket }) })
     }
 
-    /// Takes a permit if there is one now; otherwise returns the moment of the next permit.
+    /// Takes a permit if there is one now. Otherwise returns the moment of the next permit.
     ///
-    /// This works after a shutdown of the engine, too.
+    /// Also works after a shutdown of the engine.
     ///
     /// # Time complexity
     ///
-    /// O(1): a read of the true clock and a lock.
+    /// O(1): reads the true clock and takes a lock.
     pub fn acquire(&self) -> Acquired {
         let mut bucket = ignore_poison(self.shared.bucket.lock());
-        // The clock is read under the lock, so that the later of two callers has the later moment.
+        // The clock is read under the lock, so that the later of two callers sees the later moment.
         let now = self.shared.tasks.true_now();
         match bucket.next(now) {
             moment if moment <= now => {
@@ -125,11 +126,11 @@ impl RateLimiter {
     }
 
     /// Takes the next permit, whenever it comes, and returns its moment, for a caller that waits by itself. The moment
-    /// may have come already.
+    /// may have passed already.
     ///
     /// # Time complexity
     ///
-    /// That of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     #[must_use = "the permit is not valid before this moment"]
     pub fn reserve(&self) -> Timestamp {
         let mut bucket = ignore_poison(self.shared.bucket.lock());
@@ -139,8 +140,8 @@ impl RateLimiter {
         moment
     }
 
-    /// Takes the next permit, and runs `f` on a worker at the permit's moment, or later; never earlier. Permits come in
-    /// the order of the calls. The id cancels the closure ([`Tasks::cancel`](crate::Tasks::cancel)); its permit is not
+    /// Takes the next permit, and runs `f` on a worker, no earlier than the permit's moment. Permits come in the order
+    /// of the calls. The id can cancel the closure ([`Tasks::cancel`](crate::Tasks::cancel)), but its permit is not
     /// given back.
     ///
     /// # Errors
@@ -165,7 +166,7 @@ impl RateLimiter {
                     Err(error) => error,
                 }
             };
-            // The wait for room is outside the lock: the shard may be in a closure that wants a permit.
+            // The lock is free during the wait: the shard may run a closure that wants a permit.
             if error.kind != Refusal::LaneFull || !tasks.await_room(&mut rounds) {
                 return Err(error);
             }
@@ -174,14 +175,15 @@ impl RateLimiter {
     }
 }
 
-/// The bucket, in nanoseconds that cannot overflow.
+/// Decides when permits are free. Permits are counted as time: each takes an interval to come back. All values are in
+/// nanoseconds, as wide integers that cannot overflow.
 #[derive(Debug)]
 struct Bucket {
-    /// The time in which a permit comes back.
+    /// The time after which one permit comes back.
     interval: u128,
     /// The time in which all permits but one come back.
     slack: u128,
-    /// The moment at which the bucket will be full, or was.
+    /// When the bucket will be full, or became full.
     full_at: u128,
 }
 
@@ -195,7 +197,7 @@ impl Bucket {
         Ok(Self { interval, slack: interval * u128::from(spare), full_at: 0 })
     }
 
-    /// The moment of the next permit: `now` if there is one now.
+    /// Returns the moment of the next permit; `now` if a permit is available.
     fn next(&self, now: Timestamp) -> Timestamp {
         let next = self.full_at.saturating_sub(self.slack);
         now.max(Timestamp::from_nanos(u64::try_from(next).unwrap_or(u64::MAX)))

@@ -1,4 +1,4 @@
-//! Advances: by any number of ticks, against a clock that steps back, and within a budget.
+//! Tests that advance a wheel: by any number of ticks, with a clock that steps back, and within a budget.
 
 use super::{Numbered, Rig, ticket};
 use crate::{Progress, Tick, TicketWheel};

@@ -1,4 +1,4 @@
-//! The turns that a wheel takes, and the tickets that a turn moves.
+//! Tests that count the turns that a wheel takes, and the tickets that a turn moves.
 
 use super::{Numbered, Random, Rig, ticket};
 use crate::ticket::CHUNK_TICKETS;

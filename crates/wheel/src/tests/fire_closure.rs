@@ -1,4 +1,4 @@
-//! The fire closure's own use of the wheel.
+//! Tests in which the closure that fires timers uses the wheel itself.
 
 use super::{AssertUnwindSafe, Rig, catch_unwind, resume_unwind};
 use crate::{Progress, Tick, Wheel};

@@ -1,4 +1,4 @@
-//! When a timer fires, at the edges of slots and levels and at the ends of time.
+//! Tests that timers fire in their ticks: at the edges of slots and levels, and at the ends of time.
 
 use super::{Random, Rig};
 use crate::Tick;

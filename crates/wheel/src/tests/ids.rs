@@ -1,4 +1,4 @@
-//! Ids and cancellation.
+//! Tests of stale ids and of cancellation.
 
 use super::Rig;
 use crate::{Progress, Tick, TimerId, Wheel};

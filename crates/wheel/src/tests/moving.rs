@@ -1,4 +1,4 @@
-//! Timers that are moved to another tick.
+//! Tests that move timers to another tick.
 
 use super::{Random, Rig, check_sweep_bound};
 use crate::{Expired, Progress, Tick, Wheel};

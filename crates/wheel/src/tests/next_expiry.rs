@@ -1,4 +1,4 @@
-//! The tick that the wheel asks to be woken at.
+//! Tests of the tick at which the wheel asks to be woken.
 
 use super::{AssertUnwindSafe, Numbered, Rig, catch_unwind, resume_unwind, ticket};
 use crate::ticket::CHUNK_TICKETS;

@@ -1,4 +1,4 @@
-//! Slots, levels and their bitmaps.
+//! Tests of slots, levels and their bitmaps.
 
 use super::{Numbered, Random, Rig, ticket};
 use crate::level::Level;

@@ -1,4 +1,4 @@
-//! Stale tickets: how many are kept, and how they are found.
+//! Tests that a wheel keeps few stale tickets, and finds them.
 
 use super::{Numbered, Random, Rig, check_sweep_bound, ticket};
 use crate::ticket::CHUNK_TICKETS;
@@ -87,7 +87,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// Tickets that are in no level's slot.
+/// The tickets of these timers are in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));
@@ -167,7 +167,8 @@ fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
 #[test]
 fn chunks_are_searched_as_they_move_while_many_tickets_are_stale_and_by_samples_otherwise() {
     const TICKETS: usize = 64 * CHUNK_TICKETS;
-    /// The number of tickets that are searched as `TICKETS` tickets move down once. Every `stale`-th ticket is stale.
+    /// Returns the number of tickets that are searched while `TICKETS` tickets move down once. Every `stale`-th ticket
+    /// is stale.
     fn searched(stale: u32) -> usize {
         let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
         for index in 0..TICKETS {

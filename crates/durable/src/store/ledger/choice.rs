@@ -8,8 +8,8 @@ use crate::store::error::StoreError;
 use crate::store::shares::{Late, Shares};
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
-use tourbillon_words::UtcMillis;
 use std::collections::{BTreeMap, BTreeSet};
+use tourbillon_words::UtcMillis;
 
 /// The number of entries that a claim may read without taking their timers.
 pub(super) const LOOKS: usize = 8_192;

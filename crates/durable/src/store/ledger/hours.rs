@@ -6,8 +6,8 @@ use super::reader::Reader;
 use crate::store::error::StoreError;
 use crate::store::horizon::hour_of;
 use crate::store::tables::{Table, Tables};
-use tourbillon_words::UtcMillis;
 use std::collections::BTreeMap;
+use tourbillon_words::UtcMillis;
 
 /// The changes that a transaction makes to the numbers of the hours. They are written at the transaction's end.
 #[derive(Debug, Default)]

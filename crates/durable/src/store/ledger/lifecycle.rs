@@ -10,9 +10,9 @@ use crate::store::Outcome;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::Tables;
 use crate::timer::{Timer, TimerId};
-use tourbillon_words::UtcMillis;
 use core::fmt;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";

@@ -10,8 +10,8 @@ use crate::store::error::StoreError;
 use crate::store::filter::{Cursor, Filter, Page};
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
-use tourbillon_words::UtcMillis;
 use std::collections::BTreeSet;
+use tourbillon_words::UtcMillis;
 
 /// The number of entries that a list looks at for one page, for each timer that was asked for.
 const LOOKS: usize = 10;

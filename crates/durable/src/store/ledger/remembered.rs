@@ -4,8 +4,8 @@ use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
-use tourbillon_words::UtcMillis;
 use core::time::Duration;
+use tourbillon_words::UtcMillis;
 
 /// The time for which the id of an ended timer is remembered. Only an id that the caller chose is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3_600);

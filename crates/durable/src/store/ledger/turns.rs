@@ -44,9 +44,9 @@ use crate::store::Limit;
 use crate::store::error::StoreError;
 use crate::store::shares::Shares;
 use crate::store::tables::Tables;
-use tourbillon_words::UtcMillis;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use tourbillon_words::UtcMillis;
 
 /// The time after which claims begin at the start of the index again, counted from when they came to its end.
 const BELIEVED: Duration = Duration::from_secs(60);

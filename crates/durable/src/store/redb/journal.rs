@@ -145,8 +145,9 @@ impl<B: StorageBackend> Journal<B> {
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
         if file_len % SECTOR != 0 && file_len % SECTOR != MAKING.len() as u64 {
-            let message =
-                format!("the journal has {file_len} bytes, which is not a whole number of sectors: it was cut");
+            let message = format!(
+                "the journal has {file_len} bytes, which is not a whole number of sectors: it was cut"
+            );
             return Err(StoreError::new(StoreErrorKind::Corrupt, message));
         }
         let mut records = vec![0; usize::try_from(file_len).unwrap_or(0)];

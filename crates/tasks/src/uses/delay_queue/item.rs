@@ -1,26 +1,26 @@
-//! An item of a queue: its id, and its form for a receiver.
+//! An item of a delay queue, as a receiver gets it, and its id.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon::wheel::TimerId;
 
-/// The id of an item in its [`DelayQueue`](super::DelayQueue). Ids of items that were received or taken out are
-/// refused, until the place of such an item was used 2^32 times by others.
+/// The id of an item in its [`DelayQueue`](super::DelayQueue). The id becomes stale when the item is received or taken
+/// out. A stale id is refused until its memory slot has been used 2^32 times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Delayed(pub(super) TimerId);
 
-/// An item that was received.
+/// An item that was received from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DueItem<T> {
     /// The item as it was pushed.
     pub item: T,
-    /// The item's id, by which the item is found no more.
+    /// The item's id, which is stale now.
     pub id: Delayed,
-    /// The moment at which the item was due.
+    /// The moment at which the item became due.
     pub deadline: Timestamp,
-    /// The time from the deadline to the look that found the item due: the look of a receiver, or the look that wakes
-    /// the receivers in line. The item may have lain there since, until its receiver came; the present moment minus the
-    /// deadline includes that time.
+    /// The time between the deadline and the moment at which the queue found the item due. A receiver finds it, or the
+    /// queue's timer, which then wakes a receiver. The item may have waited for its receiver after that. The present
+    /// moment minus the deadline includes that wait.
     pub lateness: Duration,
 }

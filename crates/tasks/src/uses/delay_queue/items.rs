@@ -1,15 +1,16 @@
-//! The items of a queue, the line of receivers that wait for them, and the end of the queue, behind one lock.
+//! The state of a delay queue behind one lock: its items, its waiting receivers (the *line*), and whether the queue has
+//! ended.
 //!
-//! Items wait in a timing wheel. A *look* advances the wheel to the present and moves the items whose tick has come to
-//! a list of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing of the
+//! Items wait in a timing wheel. A *look* advances the wheel to the present, and moves items whose tick has come to a
+//! list of due items. Receivers look when that list is empty. So a receiver that does not wait needs nothing from the
 //! engine.
 //!
-//! Receivers that wait stand in line, and one *watch* looks for all of them when the first item is due. A thread that
-//! waits can keep the watch itself: it sleeps until then, and no other thread needs to wake it. If none does, the
-//! *alarm* keeps the watch, one timer of the engine for the whole queue.
+//! Receivers that wait stand in line. One *watch* looks for all of them when the first item is due. A waiting thread
+//! can keep the watch: it sleeps until that moment, and no other thread needs to wake it. If no thread keeps the watch,
+//! the *alarm* does. The alarm is a timer of the engine, one for the whole queue.
 //!
-//! No user code runs under the lock: wakers are cloned before, and woken and dropped after. The alarm is set after it,
-//! too, since the engine may wait then.
+//! No user code runs under the lock. Wakers are cloned before the lock is taken, and are woken and dropped after its
+//! release. The alarm is also set after the release, since the engine may wait then.
 //!
 //! # States
 //! ```text
@@ -22,25 +23,25 @@
 //! ```
 //!
 //! # Invariants
-//! Q1. While a receiver stands in line, at least as many receivers were woken and have not looked yet as there are due
-//!     items.
-//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's: a
-//!     thread in line sleeps until then, or the alarm is set to it, or a thread is about to set it so.
+//! Q1. While a receiver stands in line, the number of receivers that were woken and have not looked yet is at least the
+//!     number of due items.
+//! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's. A
+//!     thread in line sleeps until that tick, or the alarm is set to it, or a thread is about to set the alarm to it.
 //! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
 //! Q4. A pushed item is received, or comes back from a removal, from the end, or with the push's error. Exactly one of
 //!     these happens.
 //!
-//! Q1 holds since a receiver lines up only if no item is due, a look wakes a receiver in line for each item that it
-//! finds and does not take itself, and a woken receiver that leaves without looking wakes the next receiver. A receiver
-//! in line may look without being woken: it leaves the line before its look wakes others. Otherwise the look would wake
-//! the looking receiver in place of another receiver. A receiver that is woken between the two steps of its look takes
-//! the item of that wake-up, and its look wakes a receiver for each item that the look finds.
+//! Q1 holds for three reasons. A receiver lines up only if no item is due. A look wakes a receiver in line for each
+//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver. A
+//! receiver in line may look without being woken. It leaves the line before its look wakes others, since the look would
+//! otherwise wake the looking receiver instead of another. A receiver may be woken between the two steps of its look.
+//! Then it takes the item of that wake-up, and its look wakes a receiver for each item that the look finds.
 //!
-//! Q2 holds since whatever could break it finds that out under the lock: a push of an earlier item, a receiver that
-//! stands in line, a ring, a thread that leaves the line. Each notes the new watch under the lock and sets the alarm
-//! afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread that has set the
-//! alarm looks at the note again, and sets the alarm anew if the note has changed: the last thread to set it finds its
-//! own tick there.
+//! Q2 holds since everything that could break it is seen under the lock: a push of an earlier item, a receiver that
+//! lines up, a ring of the alarm, a thread that leaves the line. Each of these notes the new watch under the lock, and
+//! sets the alarm afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread
+//! that has set the alarm reads the note again, and sets the alarm again if the note has changed. The last thread to
+//! set the alarm finds its own tick in the note.
 //!
 //! # Races and their legal endings
 //! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets
@@ -73,7 +74,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::wheel::{Tick, TickLength, Wheel};
 use tourbillon::{Refusal, Timestamp};
 
-/// A timer that calls [`Items::ring`] at a moment or later. An earlier setting is replaced.
+/// A timer that calls [`Items::ring`] at a moment or later. Setting it again replaces the earlier moment.
 pub(crate) trait Alarm {
     fn set(&self, moment: Timestamp) -> Result<(), Refusal>;
 }
@@ -92,11 +93,11 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The alarm or the receiver that looks for the receivers in line, and the tick of that look.
+/// Who keeps the watch for the receivers in line, and the tick of the next look: the alarm, or a thread in line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A thread in line.
+    /// A thread in line, by the number of its place.
     Receiver(Tick, Number),
 }
 
@@ -108,7 +109,7 @@ impl Watch {
     }
 }
 
-/// The moment of a look, and its tick.
+/// The moment of a look, and the tick of that moment.
 #[derive(Clone, Copy)]
 struct Present {
     now: Timestamp,
@@ -126,12 +127,12 @@ pub(crate) enum NotPushed {
     Refused(Refusal),
 }
 
-/// The next item, or the end.
+/// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// The number of items from which on a look goes no further: it is made under the lock.
+/// How many items a look makes due before it stops, since it runs under the lock.
 const LOOK: usize = 256;
-/// The number of items that a wheel cannot hold.
+/// The number of items at which the wheel is full.
 const TOO_MANY: usize = u32::MAX as usize;
 
 impl<T, A: Alarm> Items<T, A> {
@@ -167,12 +168,12 @@ impl<T, A: Alarm> Items<T, A> {
         Ok(id)
     }
 
-    /// Takes a waiting item out.
+    /// Takes a waiting item out of the queue.
     pub(crate) fn remove(&self, Delayed(id): Delayed) -> Option<T> {
         Some(self.lock().waiting.cancel(id)?.item)
     }
 
-    /// Takes all items out, those that are due first.
+    /// Takes all items out of the queue, the due items first.
     pub(crate) fn clear(&self) -> Vec<T> {
         let mut state = self.lock();
         let State { waiting, due, .. } = &mut *state;
@@ -181,7 +182,7 @@ impl<T, A: Alarm> Items<T, A> {
         due.drain(..).map(|due| due.item).chain(waited).collect()
     }
 
-    /// Moves a waiting item; `false` if it does not wait.
+    /// Moves a waiting item to another deadline. Returns false if the item does not wait.
     pub(crate) fn reset(&self, Delayed(id): Delayed, deadline: Timestamp) -> bool {
         let tick = self.ticks.due_tick(deadline.as_nanos());
         let ring_at = {
@@ -194,7 +195,7 @@ impl<T, A: Alarm> Items<T, A> {
             }
             state.watch_at(tick)
         };
-        // A refusal is the end of the engine, which ends the queue.
+        // If the engine refuses, it has ended, and it ends the queue.
         _ = self.set_alarm(ring_at);
         true
     }
@@ -203,14 +204,14 @@ impl<T, A: Alarm> Items<T, A> {
         Some(self.lock().waiting.get(id)?.deadline)
     }
 
-    /// The waiting item that is due first.
+    /// Returns the waiting item with the earliest deadline.
     pub(crate) fn first(&self) -> Option<(Delayed, Timestamp)> {
         let state = self.lock();
         let items = state.waiting.iter().map(|(id, waiting)| (Delayed(id), waiting.deadline));
         items.min_by_key(|(_, deadline)| *deadline)
     }
 
-    /// Looks, for the alarm.
+    /// Finds the due items when the alarm rings, and wakes a receiver for each.
     pub(crate) fn ring(&self, now: Timestamp) {
         let (called, ring_at) = {
             let mut state = self.lock();
@@ -218,14 +219,15 @@ impl<T, A: Alarm> Items<T, A> {
             let found = state.look(self.present(now));
             (state.line.call(found), state.keep_watch())
         };
-        // A refusal is the end of the engine, which ends the queue.
+        // If the engine refuses, it has ended, and it ends the queue.
         _ = self.set_alarm(ring_at);
         if let Err(panic) = wake(called) {
             resume_unwind(panic);
         }
     }
 
-    /// Takes the next due item, or the end; `None` when there is neither. `now` is called if a look is needed.
+    /// Takes the next due item, or finds the end of the queue. Returns `None` if there is neither. Calls `now` only if
+    /// a look is needed.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
@@ -235,8 +237,9 @@ impl<T, A: Alarm> Items<T, A> {
         taken.map(|taken| self.hand_over(taken))
     }
 
-    /// As [`take`](Self::take), for a task, which gives up its place in line if it gets an item or the end.
-    /// Otherwise the task stands in line, at the place that it had, or at the end of the line if it was woken since.
+    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds the end, it
+    /// gives up its place. Otherwise it stands in line: at its present place, or at the end of the line if it was
+    /// woken.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -246,8 +249,8 @@ impl<T, A: Alarm> Items<T, A> {
         self.take_or_stand(place, waker, now, false).ok()
     }
 
-    /// As [`poll`](Self::poll), for a thread that can sleep until a moment. If it stands in line and gets a moment, it
-    /// keeps the watch, and is to look at that moment.
+    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If the thread must wait and gets a
+    /// moment as the error, it keeps the watch, and must look again at that moment.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -279,12 +282,12 @@ impl<T, A: Alarm> Items<T, A> {
         let watch = if may_watch { state.watch_by(number) } else { None };
         let ring_at = state.keep_watch();
         drop(state);
-        // A refusal is the end of the engine, which ends the queue.
+        // If the engine refuses, it has ended, and it ends the queue.
         _ = self.set_alarm(ring_at);
         Err(watch)
     }
 
-    /// Gives a place up. If its receiver was woken and has not looked, the next receiver in line is woken instead.
+    /// Gives up a place in line. If its receiver was woken and has not looked, wakes the next receiver instead.
     pub(crate) fn leave(&self, place: Place) {
         let (_waker, next, ring_at) = {
             let mut state = self.lock();
@@ -295,12 +298,12 @@ impl<T, A: Alarm> Items<T, A> {
             (waker, next, state.keep_watch())
         };
         _ = self.set_alarm(ring_at);
-        // The receiver may be leaving because of a panic.
+        // The receiver may be leaving because of a panic, so another panic is swallowed.
         drop(wake(next));
     }
 
-    /// Ends the queue. Returns the items that are not due. In the child of a fork the queue may be out of reach, and
-    /// stays as it is.
+    /// Ends the queue, and returns the items that are not due. In the child of a fork the lock may be lost. Then the
+    /// queue stays as it is.
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let called = {
@@ -312,12 +315,12 @@ impl<T, A: Alarm> Items<T, A> {
             _ = state.waiting.advance(Tick::MAX, usize::MAX, |_, expired| left.push(expired.payload.item));
             state.line.call(usize::MAX)
         };
-        // A panic of a receiver's waker must not take the items with it.
+        // If a receiver's waker panics, the items must not be lost.
         drop(wake(called));
         left
     }
 
-    /// The number of items that wait or are due.
+    /// Returns the number of items that wait or are due.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.waiting.len() + state.due.len()
@@ -331,12 +334,12 @@ impl<T, A: Alarm> Items<T, A> {
         let Taken { received, called, stood, ring_at } = taken;
         drop(stood);
         _ = self.set_alarm(ring_at);
-        // A panic of another receiver's waker must not take this receiver's item with it.
+        // If another receiver's waker panics, this receiver's item must not be lost.
         drop(wake(called));
         received
     }
 
-    /// Sets the alarm to the start of `tick`, and to that of the tick that is noted by then.
+    /// Sets the alarm to the start of `tick`. If another tick has been noted since, sets it again.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -359,34 +362,35 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or the end, and gives the place up then. `found` is the number of items that the
-    /// caller's look has made due.
+    /// Takes the next due item, or finds the end of the queue. In both cases, also gives up the caller's place. `found`
+    /// is the number of items that the caller's look has made due.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
-                // A wake-up that brought the caller here was for an item that another receiver has taken.
+                // If the caller was woken, it was for an item that another receiver has taken.
                 place.take_if(|place| !self.line.holds(place));
                 return None;
             }
             received => received,
         };
-        // The caller leaves the line before receivers are called, and before the watch is kept: it looks no more.
+        // The caller leaves the line before receivers are woken and before the watch is kept, since it will not look
+        // again.
         let was_called = place.as_ref().is_some_and(|place| !self.line.holds(place));
         let stood = place.take().and_then(|place| self.line.leave(place));
-        // One item is taken here. The wake-up of a caller that was called was for an item that was due before its look,
-        // and the next receiver is called in its place.
+        // The caller takes one item. If the caller had been woken, that was for an item that was due before its look.
+        // So a receiver is woken in its place.
         let called = self.line.call(if was_called { found } else { found.saturating_sub(1) });
         Some(Taken { received, called, stood, ring_at: self.keep_watch() })
     }
 
-    /// As [`take`](Self::take), after a look.
+    /// Makes a look, and then works as [`take`](Self::take).
     fn look_and_take(&mut self, present: Present, place: &mut Option<Place>) -> Option<Taken<T>> {
         let found = self.look(present);
         self.take(place, found)
     }
 
-    /// Moves items whose tick has come to the due items, tick by tick. Returns their number, which is 0 only if there
-    /// is none.
+    /// Moves items whose tick has come to the due items, tick by tick. Returns the number of items that it moved. It is
+    /// 0 only if no waiting item is due.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;
@@ -401,8 +405,8 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Notes that the alarm keeps the watch at `tick`, unless nobody waits or there is a watch before. Returns the tick
-    /// to set the alarm to.
+    /// Notes that the alarm keeps the watch at `tick`, and returns that tick, to which the caller must set the alarm.
+    /// Does nothing if nobody waits, or if there is a watch that is not later.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -411,8 +415,8 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Notes that the thread at this place keeps the watch for the first item, unless there is another watch before.
-    /// Returns the tick of its watch.
+    /// Notes that the thread at this place keeps the watch for the first item, and returns the tick of the watch. Does
+    /// nothing if there is another watch that is not later.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
@@ -425,8 +429,8 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Puts the alarm in the place of a thread that has left the line. As [`watch_at`](Self::watch_at), for the first
-    /// item.
+    /// If the thread with the watch has left the line, gives the watch to the alarm. Works as
+    /// [`watch_at`](Self::watch_at), for the first item.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
@@ -438,18 +442,18 @@ impl<T> State<T> {
     }
 }
 
-/// An item or the end that a receiver got, and the wakers to be woken and to be dropped where nothing is locked.
+/// The result of taking an item: the item or the end, and wakers that must be woken or dropped while nothing is locked.
 struct Taken<T> {
     received: Received<T>,
-    /// Those of other receivers, for which there are items, too.
+    /// The wakers of other receivers, for which there are items, too.
     called: Vec<Waker>,
-    /// The waker that stood in line for the receiver.
+    /// The waker that stood in line for this receiver.
     stood: Option<Waker>,
-    /// The tick to set the alarm to.
+    /// The tick to which the alarm must be set.
     ring_at: Option<Tick>,
 }
 
-/// Wakes all `wakers`. A waker that panics does not keep the others from being woken. Returns the first panic.
+/// Wakes all `wakers`, even if some of them panic. Returns the first panic.
 fn wake(wakers: Vec<Waker>) -> Result<(), Box<dyn Any + Send>> {
     let wake = |waker: Waker| catch_unwind(AssertUnwindSafe(|| waker.wake()));
     wakers.into_iter().map(wake).fold(Ok(()), Result::and)

@@ -1,13 +1,14 @@
-//! The line of receivers that wait for an item: first come, first woken. The line has no lock of its own.
+//! The line of receivers that wait for an item: the first to come is the first to be woken. The queue's lock protects
+//! it.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A place in the line, which no other receiver has had.
+/// A receiver's place in the line. No place is ever given out twice.
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
-/// The number of a place, by which the place is named and not held.
+/// The number of a place. It names the place, but does not own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
@@ -18,8 +19,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Takes the place that the caller had, or a place at the end of the line if the caller was woken since. Returns
-    /// the place's number and the waker that it had, to be dropped where nothing is locked.
+    /// Puts the waker at the caller's present place. If the caller was woken and so has no place, takes a new place at
+    /// the end of the line. Returns the place's number, and the waker that stood there before. The caller must drop
+    /// that waker while nothing is locked.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
@@ -32,12 +34,12 @@ impl Line {
         (Number(at), self.wakers.insert(at, waker))
     }
 
-    /// Gives a place up. Returns its waker, unless the place's holder had been woken.
+    /// Gives a place up. Returns its waker, unless the receiver had been woken already.
     pub(super) fn leave(&mut self, Place(at): Place) -> Option<Waker> {
         self.wakers.remove(&at)
     }
 
-    /// Takes up to this number of wakers out of the line, to be woken.
+    /// Takes up to `count` wakers from the front of the line, for the caller to wake.
     pub(super) fn call(&mut self, count: usize) -> Vec<Waker> {
         let first = core::iter::from_fn(|| Some(self.wakers.pop_first()?.1));
         first.take(count).collect()
@@ -47,7 +49,7 @@ impl Line {
         self.wakers.contains_key(&at)
     }
 
-    /// Whether the holder of this place stands in line. Otherwise the holder was woken.
+    /// Returns whether the holder of this place stands in line. If not, it was woken.
     pub(super) fn holds(&self, Place(at): &Place) -> bool {
         self.wakers.contains_key(at)
     }

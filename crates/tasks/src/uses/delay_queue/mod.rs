@@ -1,15 +1,15 @@
 //! A queue whose items can be received when their delay has passed.
 //!
-//! An item waits in a timing wheel of the queue, and is moved to a list of due items when it is due. The first receiver
-//! that comes takes the item there. Several receivers may receive at a time: threads that block, tasks that await, or
+//! An item waits in the queue's timing wheel. When it is due, it moves to a list of due items. The first receiver that
+//! comes takes it from there. Several receivers may wait at the same time: threads that block, tasks that await, or
 //! both.
 //!
-//! A thread that waits sleeps until the first item is due. For tasks that wait, the queue has one timer of the engine.
-//! So an item costs no timer and no room in the engine, and a receiver that finds items due needs no thread of the
-//! engine. All that a queue has is behind one lock, which is held for some tens of nanoseconds.
+//! A waiting thread sleeps until the first item is due. For waiting tasks, the queue has one timer of the engine. So an
+//! item costs no timer and no room in the engine, and a receiver that finds due items needs no thread of the engine.
+//! One lock protects the whole queue. It is held for some tens of nanoseconds.
 //!
-//! If items are moved or taken back again and again, and hardly ever received, a [`Timer`](tourbillon::Timer) is
-//! better: it has no lock.
+//! If items are mostly moved or taken back, and rarely received, a [`Timer`](tourbillon::Timer) is better: it has no
+//! lock.
 //!
 //! # Order
 //!
@@ -23,7 +23,7 @@
 //!
 //! # Races and their endings
 //!
-//! - remove x due, reset x due: the item comes back, or waits anew, or is received.
+//! - remove x due, reset x due: the item comes back, or waits again, or is received.
 //! - push x close: the item is received, or comes back from the close, or comes back with the push's error. Exactly one
 //!   of these happens.
 //! - receive x receive: each item goes to one receiver.
@@ -50,8 +50,8 @@ use items::{Alarm, Items, NotPushed};
 use tourbillon::wheel::TickLength;
 use tourbillon::{ArmError, Refusal, Timestamp};
 
-/// A queue whose items can be received when their delay has passed. Clones refer to the same queue: any of them pushes
-/// and receives.
+/// A queue whose items can be received when their delay has passed. Clones refer to the same queue. Each clone can push
+/// and receive.
 ///
 /// # Coming from tokio-util
 ///
@@ -103,11 +103,11 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: TaskCore,
     items: Items<T, LateTimer>,
-    /// The items that had not come due when the queue ended, until a call of `close` fetches them.
+    /// The items that were not due when the queue ended. The first call of `close` after the end fetches them.
     left: Mutex<Vec<T>>,
 }
 
-/// The queue's timer, which is made with the first push: before, there is nothing to wait for.
+/// The queue's timer. The first push makes it, since an empty queue waits for nothing.
 type LateTimer = OnceLock<TaskTimer>;
 
 impl Alarm for LateTimer {
@@ -130,22 +130,22 @@ impl<T: Send + 'static> DelayQueue<T> {
         Self { shared }
     }
 
-    /// Pushes an item, to be received `delay` from now or later; never earlier.
+    /// Pushes an item that can be received no earlier than `delay` from now.
     ///
     /// # Errors
     ///
-    /// Fails when the queue was closed, when the engine is shut down, and when the engine is full at the first push,
-    /// for which the queue makes its timer. The error returns the item.
+    /// Fails if the queue was closed or the engine is shut down. The first push, which makes the queue's timer, also
+    /// fails if the engine is full. The error returns the item.
     ///
     /// # Time complexity
     ///
-    /// O(1), amortised over the growth of the queue's tables, under the queue's lock. A push does not wait for the
-    /// engine, unless a receiver waits and the item is due before all others.
+    /// O(1), amortised over the growth of the queue's tables, under the queue's lock. A push waits for the engine only
+    /// if a receiver waits and the item is due before all others.
     pub fn push(&self, delay: Duration, item: T) -> Result<Delayed, PushError<T>> {
         self.push_at(self.shared.tasks.now() + delay, item)
     }
 
-    /// As [`push`](Self::push), to be received at `deadline` or later.
+    /// Works as [`push`](Self::push), but the item can be received no earlier than `deadline`.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         pushed.map_err(|(reason, item)| PushError { kind: self.kind_of(reason), item })
     }
 
-    /// Makes the queue's timer, unless there is one.
+    /// Makes the queue's timer, unless it exists.
     fn make_timer(&self) -> Result<(), Refusal> {
         let timer = &self.shared.items.alarm;
         if timer.get().is_none() {
@@ -169,17 +169,17 @@ impl<T: Send + 'static> DelayQueue<T> {
                 }
             };
             let made = TaskTimer::new(&self.shared.tasks, ring).map_err(|error| error.kind)?;
-            // Another push may have been faster.
+            // If another push has made the timer first, this timer is dropped.
             drop(timer.set(made));
         }
         Ok(())
     }
 
-    /// Receives an item that is due already.
+    /// Receives an item that is already due.
     ///
     /// # Errors
     ///
-    /// Fails when no item is due, and when the queue has ended.
+    /// Fails if no item is due, or if the queue has ended.
     pub fn try_recv(&self) -> Result<DueItem<T>, TryRecvError> {
         self.take().map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
@@ -188,8 +188,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.take(|| self.shared.tasks.true_now())
     }
 
-    /// Takes an item back. `None` when the item was found due and can be, or was, received; and when it was taken
-    /// before.
+    /// Takes an item back. Returns `None` if the queue has found the item due, whether it was received or not. Also
+    /// returns `None` if the item was taken out before.
     ///
     /// # Time complexity
     ///
@@ -199,7 +199,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.remove(id)
     }
 
-    /// Takes all items back, also those that are due and were not received. The queue goes on.
+    /// Takes all items back, including due items that were not received. The queue stays open.
     ///
     /// # Time complexity
     ///
@@ -209,16 +209,16 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.clear()
     }
 
-    /// Moves an item to `delay` from now. The item cannot be received before.
+    /// Moves an item to `delay` from now. It cannot be received earlier.
     ///
     /// # Errors
     ///
-    /// Fails when the item was found due, or was taken out.
+    /// Fails if the queue has found the item due, or if the item was taken out.
     pub fn reset(&self, id: Delayed, delay: Duration) -> Result<(), MoveError> {
         self.reset_at(id, self.shared.tasks.now() + delay)
     }
 
-    /// As [`reset`](Self::reset), to an absolute moment.
+    /// Works as [`reset`](Self::reset), but takes an absolute moment.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
-    /// The waiting item that is due first, and its deadline. The result may be out of date, since other threads push,
-    /// take and reset items. `None` when no item waits; items that were found due do not count.
+    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, since other threads
+    /// push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
     ///
     /// # Time complexity
     ///
@@ -238,25 +238,25 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.first()
     }
 
-    /// The deadline of an item; `None` when the item was found due, or was taken out.
+    /// Returns the deadline of an item. Returns `None` if the item was found due, or was taken out.
     #[must_use]
     pub fn deadline(&self, id: Delayed) -> Option<Timestamp> {
         self.shared.items.deadline(id)
     }
 
-    /// The number of items that wait for their time, or are due and were not received.
+    /// Returns the number of items that wait or are due, and were not received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.items.len()
     }
 
-    /// Whether there is no item.
+    /// Returns whether the queue has no item.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the queue: no item can be pushed any more, and items that are due can be received. The first call after the
+    /// Ends the queue: nothing can be pushed any more, and due items can still be received. The first call after the
     /// end returns the items that were not due.
     #[expect(clippy::must_use_candidate, reason = "what was not due is often of no use any more")]
     pub fn close(&self) -> Vec<T> {
@@ -265,13 +265,13 @@ impl<T: Send + 'static> DelayQueue<T> {
         left.map(|mut left| core::mem::take(&mut *left)).unwrap_or_default()
     }
 
-    /// Whether the queue was closed, or its engine shut down.
+    /// Returns whether the queue was closed, or its engine shut down.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.items.is_ended()
     }
 
-    /// The kind of a push's error: the end comes before other reasons.
+    /// Returns the kind of error for a refused push. If the queue or the engine has ended, that is the reason.
     fn kind_of(&self, reason: NotPushed) -> PushErrorKind {
         match reason {
             _ if self.shared.tasks.is_shut_down() => PushErrorKind::Refused(Refusal::ShutDown),

@@ -1,4 +1,4 @@
-//! Receiving: by waiting, and by polling.
+//! Receives items from a delay queue: by waiting on a thread, or by polling from a task.
 
 use super::line::Place;
 use super::{DelayQueue, DueItem, Shared};
@@ -10,10 +10,10 @@ use core::time::Duration;
 use std::task::Wake;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
-/// A receiver of a [`DelayQueue`], for a task. Several receivers share the items.
+/// A receiver of a [`DelayQueue`] for a task to poll. Several receivers share the items.
 ///
-/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
-/// wakes its task before it looks is left to it, unless another receiver takes the item first.
+/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. A due item may
+/// wake its task. Then the item is left for this receiver, unless another receiver takes the item first.
 ///
 /// # Examples
 ///
@@ -35,26 +35,27 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// The place in line, while the receiver waits, or was woken and has not looked yet.
+    /// The place in line. It is set while the receiver waits, or was woken and has not looked for an item yet.
     place: Option<Place>,
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next item that is due, and waits until an item is due. This method must not be called where the
-    /// engine's handlers run: it might wait for the calling handler itself.
+    /// Receives the next due item, and waits until an item is due. Must not be called from the engine's handlers: it
+    /// might wait for the calling handler itself.
     ///
     /// # Errors
     ///
-    /// Fails when the queue has ended.
+    /// Fails if the queue has ended.
     pub fn recv(&self) -> Result<DueItem<T>, RecvError> {
         self.take().or_else(|| self.receiver().wait(|| None)).flatten().ok_or(RecvError)
     }
 
-    /// As [`recv`](Self::recv), but waits no longer than `timeout`, in real time, whatever the engine's clock.
+    /// Works as [`recv`](Self::recv), but waits no longer than `timeout`. The timeout is real time, whatever the
+    /// engine's clock.
     ///
     /// # Errors
     ///
-    /// Fails when no item came due in time, and when the queue has ended.
+    /// Fails if no item came due in time, or if the queue has ended.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<DueItem<T>, TryRecvError> {
         let clock = SystemClock::new();
         let deadline = clock.now() + timeout;
@@ -62,15 +63,14 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Makes a receiver that is polled, with a place of its own in the line. With the feature `stream` it is a
-    /// `Stream`.
+    /// Makes a receiver that is polled, with its own place in the line. With the feature `stream` it is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         Receiver::new(self.clone())
     }
 
-    /// Receives the next item that is due, as a future. Its output is `None` when the queue has ended, as that of a
-    /// stream's `next` is. A future that is dropped before it has completed has taken no item.
+    /// Receives the next due item, as a future. The output is `None` if the queue has ended, as for the `next` of a
+    /// stream. A future that is dropped before it completes has taken no item.
     pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))
@@ -82,8 +82,8 @@ impl<T: Send + 'static> Receiver<T> {
         Self { queue, place: None }
     }
 
-    /// Receives the next item that is due, or `None` when the queue has ended. A pending receiver wakes the task that
-    /// polled it last.
+    /// Receives the next due item, or `None` if the queue has ended. A pending receiver wakes the task that polled it
+    /// last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
         let Shared { items, tasks, .. } = &*self.queue.shared;
         match items.poll(&mut self.place, cx.waker(), || tasks.true_now()) {
@@ -92,7 +92,8 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Waits on this thread, for as long as `left` returns a time that is not zero. `None` when the time is over.
+    /// Blocks this thread until an item is due or the queue ends. `left` returns the remaining time, or `None` for no
+    /// limit. Returns `None` when `left` returns zero.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let Shared { items, tasks, .. } = &*self.queue.shared;
@@ -116,7 +117,7 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// The queue of this receiver.
+    /// Returns the queue of this receiver.
     #[must_use]
     pub fn queue(&self) -> &DelayQueue<T> {
         &self.queue

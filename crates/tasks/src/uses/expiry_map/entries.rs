@@ -1,4 +1,4 @@
-//! The entries of a map, and their timers.
+//! The entries of an expiry map, with their timers.
 
 use super::lifetime::Lifetime;
 use crate::map::LockedMap;
@@ -17,20 +17,20 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
     pub(super) listener: Option<Box<Listener<K, V>>>,
 }
 
-/// The entry of a key.
+/// The value of a key, with its deadline and its timer.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
-    /// The deadline, in nanoseconds by the true clock. Every reader sees the value before the deadline, and no reader
-    /// at or after it.
+    /// The deadline, in nanoseconds of the true clock. Every reader before the deadline sees the value. No reader at or
+    /// after the deadline sees it.
     deadline: AtomicU64,
     time_to_live: Duration,
-    /// Armed for the deadline or an earlier moment.
+    /// The timer, armed for the deadline or an earlier moment.
     timer: Timer<Job>,
-    /// The owner of the timer, to which the timer has a weak reference.
+    /// The owner of the timer. The timer itself has only a weak reference to it.
     _end: StdArc<End<K, V>>,
 }
 
-/// The owner of an entry's timer.
+/// The owner of an entry's timer. It removes the entry when the timer is due.
 pub(super) struct End<K: Key, V: Send + Sync + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,
@@ -40,7 +40,7 @@ pub(super) struct End<K: Key, V: Send + Sync + 'static> {
 pub(super) enum Inserted<K, V> {
     New,
     Replaced(V),
-    /// The entry that the key had has expired, and the entry's timer is late.
+    /// The key had an entry that has expired, but whose timer is late. These are its key and value.
     Outlived(K, V),
 }
 
@@ -83,7 +83,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Err(ScheduleError { kind, payload: (key, value) })
     }
 
-    /// Makes an armed timer for a key without an entry. The returned closure makes a slot from it and a value.
+    /// Makes an armed timer for a key without an entry. The returned closure puts the timer and a value into a slot.
     fn new_slot(
         self: &StdArc<Self>,
         key: &K,
@@ -98,7 +98,7 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
         Ok(move |value| Slot { value, deadline, time_to_live, timer, _end: end })
     }
 
-    /// Calls the listener, if there is one, with an entry that has expired.
+    /// Calls the listener, if there is one, with an expired entry.
     pub(super) fn call_listener(&self, key: K, value: V) {
         if let Some(listener) = &self.listener {
             listener(key, value);
@@ -108,27 +108,27 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     pub(super) fn deadline(&self) -> Timestamp {
-        // Ordering: Relaxed. The lock of the shard publishes the value; a refresh that races with this load may count
-        // or not.
+        // Ordering: Relaxed. The shard's lock publishes the value. If a refresh races with this load, either deadline
+        // is right.
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Whether the deadline is still to come. `now` may be ahead of the true time. It saves a read of the true clock in
-    /// most cases, and only the true clock decides that a deadline has come.
+    /// Returns whether the deadline is still to come. `now` may be ahead of the true clock. It only saves a reading of
+    /// the true clock in most cases: that clock alone decides that a deadline has passed.
     pub(super) fn is_alive(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)
     }
 
-    /// Moves the deadline of an entry whose shard is locked; other threads may do the same under the shared lock. The
-    /// timer is armed first. Several refreshes at once may leave the timer armed earlier than the latest deadline,
-    /// never later, and the timer's run finds that.
+    /// Moves the deadline to a whole time to live from `now`. The entry's shard must be locked, at least for reading:
+    /// several threads may refresh at once. The timer is armed first. After concurrent refreshes, the timer may be
+    /// armed earlier than the latest deadline, but never later. Then the timer's run arms it again.
     pub(super) fn refresh(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
         if tasks.try_arm(&self.timer, deadline, WhenFull::Exceed).is_err() {
             return false;
         }
-        // Ordering: Relaxed. The reason is that of the load in `deadline`.
+        // Ordering: Relaxed, for the same reason as the load in `deadline`.
         self.deadline.fetch_max(deadline.as_nanos(), Ordering::Relaxed);
         true
     }
@@ -140,7 +140,7 @@ impl<K: Key, V: Send + Sync + 'static> OnDue for End<K, V> {
         let has_expired = |slot: &mut Slot<K, V>| {
             let has_expired = !slot.is_alive(&shared.tasks, moment.now());
             if !has_expired {
-                // The entry was refreshed or replaced since, or is another entry.
+                // The entry was refreshed or replaced, or belongs to a later insertion.
                 let _ = shared.tasks.try_arm(&slot.timer, slot.deadline(), WhenFull::Exceed);
             }
             has_expired

@@ -1,28 +1,28 @@
 //! A concurrent map whose entries expire.
 //!
-//! An entry is not returned at or after its deadline, even if its timer is late: a reader looks at the clock as well,
-//! which costs about as much as the look-up itself. Nor is an entry hidden before its deadline: if the clock that
-//! deadlines are counted from says that a deadline has come, the true clock decides. The memory of an entry is freed
-//! when its timer fires, not with the next look-up.
+//! An entry is never returned at or after its deadline, even if its timer is late. A reader checks the clock as well,
+//! which costs about as much as the look-up itself. An entry is never hidden before its deadline, either. The fast
+//! clock, from which deadlines count, may be a little ahead: when it says that a deadline has passed, the true clock
+//! decides. The memory of an entry is freed when its timer fires, not at the next look-up.
 //!
 //! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
 //! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard, so that readers that refresh do not
-//! exclude each other; a one-shot would have to be scheduled anew, under the exclusive lock. The costs were measured on
-//! one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of
-//! the time, and a million refreshes post one ticket. An insert of a new key takes 1.5 times as much, a removal twice
-//! as much. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is better.
+//! exclude each other. A one-shot would have to be scheduled again, under the exclusive lock. The costs were measured
+//! on one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of
+//! the time. A million refreshes post one ticket. An insert of a new key takes 1.5 times as long, and a removal twice
+//! as long. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is better.
 //!
 //! The map bounds the time of entries, not their number or weight. If the values live elsewhere anyway, such as in a
 //! connection, a [`Timer`](tourbillon::Timer) there is better.
 //!
 //! # Races and their endings
 //!
-//! The map decides, under the lock of the key's shard. Each inserted value ends in one way: it expires, is replaced, is
-//! taken by a removal, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
+//! The map decides, under the lock of the key's shard. Each inserted value ends in exactly one way: it expires, is
+//! replaced, is removed, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
 //!
 //! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old
 //!   value expires, and the insert finds no entry. If the insert finds an entry whose deadline has passed, it lets the
-//!   old value expire there and then.
+//!   old value expire itself.
 //! - refresh x expiry: (a) the refresh returns true, and the entry stays; (b) the refresh returns false: the deadline
 //!   has passed. A refresh that read the clock just before the deadline may bring back an entry that another thread
 //!   found expired.
@@ -44,8 +44,8 @@ use entries::{Inserted, Listener, Shared, Slot};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError};
 
-/// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries,
-/// without a call of the listener.
+/// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries, and
+/// does not call the listener.
 ///
 /// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
 /// [`retain`](Self::retain) run under the lock of a shard of the map, so they must not call the same map.
@@ -82,21 +82,21 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
     }
 
-    /// Inserts an entry, for the map's time to live. Returns the value that it replaces.
+    /// Inserts an entry that lives for the map's time to live. Returns the value that it replaces.
     ///
     /// # Errors
     ///
-    /// Fails when the engine is full or shut down. The error returns key and value, and the key's entry is unchanged.
+    /// Fails if the engine is full or shut down. The error returns key and value, and the key's entry is unchanged.
     ///
     /// # Time complexity
     ///
-    /// O(1): an operation of the map, and an arming. For a key without an entry, also an owned timer and its two
+    /// O(1): an operation of the map, and an arming. A key without an entry also costs an owned timer and its two
     /// allocations.
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>, ScheduleError<(K, V)>> {
         self.insert_for(key, value, self.shared.lifetime.time_to_live)
     }
 
-    /// As [`insert`](Self::insert), for a time to live of this entry, which a refresh of the entry uses, too.
+    /// Works as [`insert`](Self::insert), but sets a time to live for this entry. Refreshes of the entry use it, too.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     shared.call_listener(key, value);
                     return Ok(None);
                 }
-                // The wait for room is outside the lock: the shard may be about to expire an entry there.
+                // The lock is free during the wait: the shard's thread may need it to expire an entry.
                 Err(ScheduleError { kind: Refusal::LaneFull, payload }) if when_full == WhenFull::Fail => {
                     if !shared.tasks.await_room(&mut rounds) {
                         when_full = WhenFull::Exceed;
@@ -128,7 +128,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         }
     }
 
-    /// The value of a key, unless it has expired.
+    /// Returns the value of a key, unless it has expired.
     ///
     /// # Time complexity
     ///
@@ -142,8 +142,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.read(key, V::clone)
     }
 
-    /// Calls `f` with the value of a key, unless the value has expired, and returns the result of `f`. Readers do not
-    /// exclude each other.
+    /// Calls `f` with the value of a key, and returns the result of `f`. Returns `None` if the value has expired.
+    /// Readers do not exclude each other.
     pub fn read<Q: Hash + Eq + ?Sized, R>(&self, key: &Q, f: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -161,8 +161,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, read).flatten()
     }
 
-    /// Starts the time to live of a key's entry anew. Returns false when the key has no live entry, and when the engine
-    /// was shut down.
+    /// Restarts the time to live of a key's entry. Returns false if the key has no live entry, or if the engine was
+    /// shut down.
     ///
     /// # Time complexity
     ///
@@ -179,8 +179,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, refresh).unwrap_or(false)
     }
 
-    /// Takes the entry of a key, unless the entry has expired, and returns its value. The listener is not called for
-    /// it.
+    /// Takes the entry of a key out, and returns its value, unless the entry has expired. Does not call the listener.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -190,7 +189,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Some(slot.value)
     }
 
-    /// Whether a key has an entry that has not expired. Refreshes nothing.
+    /// Returns whether a key has an entry that has not expired. Refreshes nothing.
     #[must_use]
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
@@ -200,8 +199,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, |slot| slot.is_alive(tasks, tasks.now())).unwrap_or(false)
     }
 
-    /// The time that the entry of a key has left; `None` when the key has no live entry. In the last microseconds of an
-    /// entry the result is zero. Refreshes nothing.
+    /// Returns the time until a key's entry expires. Returns `None` if the key has no live entry. Returns zero in the
+    /// last microseconds of an entry. Refreshes nothing.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -215,8 +214,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         entries.read(key, remaining).flatten()
     }
 
-    /// The keys whose entries have not expired, each once. A key that has such an entry during the whole call is
-    /// included; keys whose entries come or go during the call may be included.
+    /// Returns the keys whose entries have not expired, each once. A key that has such an entry during the whole call
+    /// is included. A key whose entry comes or goes during the call may be included.
     ///
     /// # Time complexity
     ///
@@ -233,7 +232,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         keys
     }
 
-    /// The number of entries, including those whose timers are late.
+    /// Returns the number of entries, including expired entries whose timers are late.
     ///
     /// # Time complexity
     ///
@@ -243,13 +242,13 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.shared.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the map has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.entries.is_empty()
     }
 
-    /// Takes out the entries that have not expired and that `keep` rejects. The listener is not called for them.
+    /// Drops the entries that have not expired and that `keep` rejects. Does not call the listener.
     ///
     /// # Time complexity
     ///
@@ -260,7 +259,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|key, slot| slot.is_alive(tasks, now) && !keep(key, &slot.value));
     }
 
-    /// Takes out all entries, expired or not. The listener is not called for them.
+    /// Drops all entries, expired or not. Does not call the listener.
     ///
     /// # Time complexity
     ///
@@ -269,7 +268,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|_, _| true);
     }
 
-    /// Takes entries out of the map, and drops them here, where nothing is locked.
+    /// Takes entries out of the map, and drops them after the locks are released.
     fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
         drop(self.shared.entries.extract_if(is_wanted));
     }

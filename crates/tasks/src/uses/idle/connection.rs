@@ -8,8 +8,8 @@ use crate::task::{Job, Key};
 use core::fmt;
 use tourbillon::{Handle, Timer, Timestamp};
 
-/// A connection among [`IdleTimeouts`](super::IdleTimeouts), for its owner. Dropping the connection takes it out: it
-/// does not expire any more, though its callback runs if its expiry has begun.
+/// A connection among [`IdleTimeouts`](super::IdleTimeouts), held by its owner. Dropping it removes the connection,
+/// which then never expires. If its expiry has already begun, its callback still runs.
 ///
 /// # Examples
 ///
@@ -33,37 +33,37 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// ```
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
-    /// The engine, for its clock, which is nearer than that of `shared`.
+    /// The engine, whose clock is read. It is also in `shared`, but nearer here.
     pub(super) engine: Handle<Job>,
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
-    /// Whether the owner has taken the connection out.
+    /// Whether the owner has already removed the connection.
     pub(super) was_taken_out: bool,
 }
 
 impl<I: Key> Connection<I> {
-    /// Records activity now. Returns true if the connection does not expire before its idle limit from now, or its
-    /// maximum age. Returns false if the connection has expired, or its expiry has begun and goes on; or if it was
-    /// removed, or the engine was shut down.
+    /// Records activity now. Returns true if the connection will not expire before its idle limit from now, or its
+    /// maximum age. Returns false if the connection has expired, if its expiry has begun and cannot be stopped, if it
+    /// was removed, or if the engine was shut down.
     ///
-    /// Reads the engine's clock, which is most of the cost. A loop that knows the time uses
+    /// This reads the engine's clock, which is most of the cost. A loop that knows the time should call
     /// [`touch_at`](Self::touch_at).
     ///
     /// # Time complexity
     ///
-    /// That of [`Timer::arm`].
+    /// As for [`Timer::arm`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch(&self) -> bool {
         self.touch_at(self.engine.now())
     }
 
-    /// As [`touch`](Self::touch), for activity at `now`. Reads no clock.
+    /// Works as [`touch`](Self::touch), for activity at `now`. Reads no clock.
     ///
     /// # Time complexity
     ///
-    /// That of [`Timer::arm_at`].
+    /// As for [`Timer::arm_at`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {
@@ -74,26 +74,26 @@ impl<I: Key> Connection<I> {
         })
     }
 
-    /// Takes the connection out. Returns true if the connection has not expired and does not expire later. Returns
-    /// false if it had expired, and its callback has begun or is about to; or if it was removed by its id.
+    /// Removes the connection. Returns true if it has not expired and never will. Returns false if it had expired, so
+    /// that its callback has begun or is about to, or if it was removed by its id.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;
         self.take_out()
     }
 
-    /// The connection's id.
+    /// Returns the connection's id.
     #[must_use]
     pub fn id(&self) -> &I {
         &self.end.id
     }
 
-    /// The moment at which the connection expires without further activity. `None` when it has expired, or its expiry
-    /// has begun and goes on, whatever is called afterwards. `None`, too, when it was removed, and after a shutdown.
+    /// Returns the moment at which the connection expires without further activity. Returns `None` if it has expired,
+    /// or if its expiry has begun and cannot be stopped. Also returns `None` if it was removed, and after a shutdown.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let deadline = self.end.timer().and_then(Timer::deadline).filter(|_| self.end.life.is_live());
-        // The deadline is read first: a shutdown disarms timers after it has begun.
+        // The deadline is read before the check for a shutdown, which disarms timers after it has begun.
         if deadline.is_none() && !self.shared.tasks.is_shut_down() {
             self.end.life.expire();
         }
@@ -107,9 +107,9 @@ impl<I: Key> Connection<I> {
 
 impl<I: Key> Drop for Connection<I> {
     fn drop(&mut self) {
-        // A touch by id that finds the connection in the map may arm the timer. The removal takes the map's lock after
-        // that touch, even if the connection is out of the map already; the timer goes with the last reference to
-        // `end`.
+        // A touch by id that finds the connection in the map may arm the timer. This removal takes the map's lock after
+        // that touch, even if the connection is already out of the map. So the timer is dropped with the last reference
+        // to `end`.
         if !self.was_taken_out {
             self.take_out();
         }

@@ -1,4 +1,4 @@
-//! The connections of a map, and their timers.
+//! The connections in the map, with their timers.
 
 use super::life::Life;
 use super::limits::{Bounds, Expired, Limit, Limits};
@@ -11,7 +11,7 @@ use tourbillon::{Armed, Refusal, Timer, Timestamp};
 /// The callback for an expired connection.
 pub(super) type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
 
-/// The map of connections, as its clones, the connections and their timers share it.
+/// The state that the map's clones, its connections and their timers share.
 pub(super) struct Shared<I: Key> {
     pub(super) tasks: TaskCore,
     pub(super) limits: Limits,
@@ -19,18 +19,18 @@ pub(super) struct Shared<I: Key> {
     pub(super) callback: Box<Callback<I>>,
 }
 
-/// The part of a connection that is found by its id.
+/// A connection's entry in the map, found by its id.
 pub(super) struct Link<I: Key> {
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer, which is called when the timer is due. The connection and the map share it.
+/// The owner of a connection's timer: the timer calls it when due. The connection's handle and the map share it.
 pub(super) struct End<I: Key> {
-    /// The timer, or the reason why there is none: then there is no connection.
+    /// The timer, or the reason why it was refused. In the second case, the connection never joins the map.
     pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
-    /// The moment of the maximum age.
+    /// When the connection reaches its maximum age.
     last: Timestamp,
     pub(super) id: I,
     shared: Weak<Shared<I>>,
@@ -51,7 +51,7 @@ impl<I: Key> End<I> {
         self.timer.as_ref().ok()
     }
 
-    /// Arms the timer under a lock of the map.
+    /// Arms the timer without waiting, since the caller holds a lock of the map.
     pub(super) fn try_arm_at(&self, tasks: &TaskCore, deadline: Timestamp) -> Result<Armed, Refusal> {
         tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
     }
@@ -68,7 +68,8 @@ impl<I: Key> OnDue for End<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map if it `may_be` taken out. Returns its id to the caller that took it out first.
+    /// Takes a connection out of the map if `may_be` allows it. Returns the id to the caller that removes it, and
+    /// `None` to all others.
     pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
         end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)

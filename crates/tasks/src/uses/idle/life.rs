@@ -1,4 +1,4 @@
-//! The state of a connection: a word beside its timer, which a touch looks at.
+//! The state of a connection: an atomic word beside its timer, which a touch checks.
 //!
 //! # States
 //! ```text
@@ -6,11 +6,11 @@
 //!    └────────────────┴──────end───────┴─────► ended
 //! ```
 //! *joining*: the connection is in the map, and its timer is not armed yet. *live*: it may be touched and removed.
-//! *expiring*: it is in the map still, and its owner has learnt that its expiry has begun; no removal wins any more.
-//! *ended*: it is out of the map.
+//! *expiring*: it is still in the map, but its owner has learnt that its expiry has begun, so no removal may succeed
+//! any more. *ended*: it is out of the map.
 //!
-//! The lock of the map decides which thread takes a connection out; that thread ends it. Every step but the touch of
-//! the owner happens under that lock, or says nothing about the steps of another thread.
+//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. All other
+//! steps except the owner's touch happen under that lock, or do not depend on the steps of another thread.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |
@@ -32,9 +32,10 @@ impl Life {
         Self(AtomicU32::new(JOINING))
     }
 
-    /// Lets the connection be touched, unless it has ended before.
+    /// Makes a joining connection live, unless it has ended before.
     pub(crate) fn join(&self) {
-        // Ordering: Relaxed. A thread that passes the handle on orders everything that depends on this.
+        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on
+        // this.
         let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -44,7 +45,7 @@ impl Life {
         self.0.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Whether the connection is live at an arming of its timer that the caller has just made.
+    /// Returns whether the connection is live. The caller must have armed its timer just before.
     #[inline]
     pub(crate) fn is_live_after_arming(&self) -> bool {
         // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.
@@ -52,8 +53,8 @@ impl Life {
         self.is_live()
     }
 
-    /// Whether a touch by the owner came in time, given the outcome of its arming of the timer. If the touch came too
-    /// late, `disarm` takes the arming away again.
+    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If it came too late,
+    /// `disarm` must undo the arming.
     #[inline]
     pub(crate) fn is_touched(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
         if armed == Ok(Armed::Pending) && self.is_live_after_arming() {
@@ -71,10 +72,10 @@ impl Life {
         false
     }
 
-    /// Leaves the connection to its expiry, which has begun and goes on.
+    /// Marks a live connection as expiring: its expiry has begun and cannot be stopped.
     pub(crate) fn expire(&self) {
-        // Ordering: Relaxed. The caller's own removal comes after this; the removals of other threads are decided by
-        // the map's lock.
+        // Ordering: Relaxed. The caller's own removal comes after this. Between other threads' removals, the map's lock
+        // decides.
         let _ = self.0.compare_exchange(LIVE, EXPIRING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -83,16 +84,17 @@ impl Life {
         self.0.load(Ordering::Relaxed) != EXPIRING
     }
 
-    /// Ends the connection if `take` takes it out of the map; returns the result of `take`.
+    /// Calls `take`, which takes the connection out of the map. If that succeeds, marks the connection as ended.
+    /// Returns the result of `take`.
     pub(crate) fn take_out<R>(&self, take: impl FnOnce() -> Option<R>) -> Option<R> {
         let taken = take()?;
         self.end();
         Some(taken)
     }
 
-    /// Marks the connection as ended: it is out of the map.
+    /// Marks the connection as ended, since it is out of the map.
     pub(crate) fn end(&self) {
-        // Ordering: Relaxed [L1]. The end of the timer's run, a release, publishes it.
+        // Ordering: Relaxed [L1]. The release at the end of the timer's run publishes it.
         self.0.store(ENDED, Ordering::Relaxed);
     }
 }

@@ -1,9 +1,9 @@
-//! The limits of a connection's life, and the limit that a connection has reached.
+//! Limits on how long a connection may be silent, and how old it may get.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// The limits of a connection's life.
+/// Limits on how long a connection may be silent, and how old it may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     idle: Duration,
@@ -11,59 +11,59 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The connection expires when it was silent for `idle`.
+    /// Lets a connection expire when it was silent for `idle`.
     #[must_use]
     pub const fn idle(idle: Duration) -> Self {
         Self { idle, max_age: Duration::MAX }
     }
 
-    /// The connection expires `max_age` after it was inserted at the latest, whatever its activity.
+    /// Lets a connection expire `max_age` after its insertion at the latest, whatever its activity.
     #[must_use]
     pub const fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
     }
 }
 
-/// The limit that a connection has reached.
+/// The limit that made a connection expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The idle limit: the connection was silent.
+    /// The idle limit: the connection was silent for too long.
     Idle,
-    /// The maximum age: the connection was old.
+    /// The maximum age: the connection was too old.
     MaxAge,
 }
 
-/// A connection that has expired.
+/// A connection that has expired, as the callback gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expired<I> {
-    /// The connection's id, which another connection may have by now.
+    /// The connection's id. Another connection may already have it.
     pub id: I,
-    /// The limit that the connection reached; the maximum age if it reached both at the same moment.
+    /// The limit that the connection reached. If it reached both at once, the maximum age.
     pub limit: Limit,
-    /// The moment at which the connection reached the limit.
+    /// When the connection reached the limit.
     pub deadline: Timestamp,
-    /// The time from the deadline to the start of the callback.
+    /// The time between the deadline and the start of the callback.
     pub lateness: Duration,
 }
 
-/// The limits of a connection as deadlines.
+/// The limits of an inserted connection, prepared for computing deadlines.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// The idle limit, in nanoseconds.
+    /// How long the connection may be silent, in nanoseconds.
     idle: u64,
-    /// The moment of the maximum age.
+    /// When the connection reaches its maximum age.
     pub(super) last: Timestamp,
 }
 
 impl Bounds {
-    /// The bounds of a connection that is inserted at `now`.
+    /// Computes the bounds of a connection that is inserted at `now`.
     pub(super) fn new(limits: Limits, now: Timestamp) -> Self {
         Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.max_age }
     }
 
-    /// The deadline of a connection whose last activity is at `now`.
+    /// Returns when a connection expires whose last activity is at `now`.
     #[inline]
     pub(super) fn deadline(self, now: Timestamp) -> Timestamp {
         Timestamp::from_nanos(now.as_nanos().saturating_add(self.idle)).min(self.last)

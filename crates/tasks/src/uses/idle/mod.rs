@@ -1,18 +1,18 @@
-//! Connections that are closed when they are silent for too long.
+//! Connections that expire when they are silent for too long.
 //!
-//! An idle timeout is the timer that is moved most and fires least. A [`Connection`] has a [`Timer`](tourbillon::Timer)
-//! of its own, and [`Connection::touch`] is [`Timer::arm`](tourbillon::Timer::arm) with a comparison before it and a
-//! comparison after it. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is
-//! for callers that have nothing but the id.
+//! Of all timers, an idle timeout is moved most and fires least. A [`Connection`] has its own
+//! [`Timer`](tourbillon::Timer). [`Connection::touch`] is a [`Timer::arm`](tourbillon::Timer::arm) with one comparison
+//! before and one after. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is
+//! for callers that have only the id.
 //!
-//! If connections are not looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) that is
-//! kept in the connection does as well, without the map.
+//! If no connection is looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) inside the
+//! connection does as well, without the map.
 //!
 //! # Races and their endings
 //!
 //! The map decides, under the lock of the id's shard, how a connection ends: it expires, or it is removed or dropped.
-//! The expiry takes the connection out of the map and then calls the callback; the expiry finds nothing where a removal
-//! came before.
+//! The expiry takes the connection out of the map, and then calls the callback. If a removal came first, the expiry
+//! finds nothing.
 //!
 //! - touch x expiry: (a) the touch returns true, and the connection does not expire before the new deadline; (b) the
 //!   touch returns false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents the
@@ -44,7 +44,7 @@ use entries::{Callback, End, Link, Shared};
 use limits::Bounds;
 use tourbillon::{Armed, Refusal};
 
-/// Connections by id, each with an idle limit and a maximum age. Clones share the connections, which keep their
+/// Connections by id, each with an idle limit and a maximum age. Clones share the connections. Connections keep their
 /// limits when the last clone is dropped.
 ///
 /// # Examples
@@ -81,8 +81,8 @@ impl<I: Key> IdleTimeouts<I> {
     ///
     /// # Errors
     ///
-    /// Fails when there is a connection with this id, and when the engine is full or shut down. The error returns the
-    /// id. A connection that has the id already is unchanged.
+    /// Fails if a connection has this id, or if the engine is full or shut down. The error returns the id. A connection
+    /// that has the id already is unchanged.
     ///
     /// # Time complexity
     ///
@@ -91,7 +91,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.insert_with(id, self.shared.limits)
     }
 
-    /// As [`insert`](Self::insert), with limits for this connection.
+    /// Works as [`insert`](Self::insert), but sets limits for this connection.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl<I: Key> IdleTimeouts<I> {
         let refused = |kind, id| Err(ConnectError { kind: ConnectErrorKind::Refused(kind), id });
         let timer = match &end.timer {
             Ok(timer) => timer,
-            // Even if there is no slot for another connection, the reason is that the id has a connection.
+            // If the engine is full and the id has a connection, the connection is the reported reason.
             Err(_) if shared.connections.contains(&id) => return present(id),
             Err(kind) => return refused(*kind, id),
         };
@@ -120,8 +120,8 @@ impl<I: Key> IdleTimeouts<I> {
             }
             entry.insert(id, Link { bounds, end: StdArc::clone(&end) });
         }
-        // No other thread arms the timer before the connection is live. The arming may wait for its shard, so it is not
-        // made under the lock of the shard.
+        // No other thread arms the timer before the connection is live. The arming may wait for the engine, so it is
+        // not done under the lock of the map's shard.
         let armed = timer.arm_at(bounds.deadline(now));
         end.life.join();
         let (engine, shared) = (timer.engine(), StdArc::clone(shared));
@@ -132,7 +132,7 @@ impl<I: Key> IdleTimeouts<I> {
         }
     }
 
-    /// As [`Connection::touch`], by id. Returns false, too, when there is no connection with this id.
+    /// Works as [`Connection::touch`], by id. Also returns false if no connection has this id.
     ///
     /// # Time complexity
     ///
@@ -144,8 +144,8 @@ impl<I: Key> IdleTimeouts<I> {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
         let touch = |Link { bounds, end }: &Link<I>| {
-            // While the map's shard is locked, the connection's timer is not dropped, and the connection's expiry, if
-            // it has begun, waits.
+            // While the map's shard is locked, the timer cannot be dropped. If an expiry has begun, it waits for the
+            // lock.
             if !end.life.is_live() {
                 return false;
             }
@@ -158,8 +158,8 @@ impl<I: Key> IdleTimeouts<I> {
         connections.read(id, touch).unwrap_or(false)
     }
 
-    /// As [`Connection::remove`], by id. Returns false, too, when there is no connection with this id. The owner of the
-    /// connection's handle finds the connection gone.
+    /// Works as [`Connection::remove`], by id. Also returns false if no connection has this id. The owner's handle then
+    /// finds the connection gone.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,
@@ -169,7 +169,7 @@ impl<I: Key> IdleTimeouts<I> {
         removed.inspect(|(_, link)| link.end.life.end()).is_some()
     }
 
-    /// Whether there is a connection with this id.
+    /// Returns whether a connection has this id.
     #[must_use]
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
@@ -178,7 +178,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.shared.connections.contains(id)
     }
 
-    /// The number of connections.
+    /// Returns the number of connections.
     ///
     /// # Time complexity
     ///
@@ -188,7 +188,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.shared.connections.len()
     }
 
-    /// Whether there is no connection.
+    /// Returns whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.connections.is_empty()

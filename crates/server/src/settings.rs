@@ -48,7 +48,7 @@ pub struct Settings {
     /// The Redis deployment that stores the timers, which other nodes share. By default a file in the folder stores
     /// them.
     pub redis: Option<RedisSettings>,
-    /// The memory for cached pages of the store, in bytes. 48 MiB by default.
+    /// The memory for cached pages of the store, in bytes. 44 MiB by default.
     pub cache: usize,
     /// The number of bytes that are left free on the folder's disk. While fewer are free, nothing new is stored, but
     /// deliveries, cancellations and moves go on. On a small disk the number is lowered to an eighth of the disk or 24
@@ -158,7 +158,7 @@ impl Settings {
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
             redis: None,
-            cache: 48 << 20,
+            cache: 44 << 20,
             keep_free: 64 << 20,
             without_locks: false,
             scrub: 250,

@@ -163,7 +163,7 @@ settings! {
     connect_timeout: Duration, "callbacks.connect_timeout" = "5s";
 
     /// The memory for cached pages of the store.
-    cache: Size, "store.cache" = "48MiB";
+    cache: Size, "store.cache" = "44MiB";
     /// The room that is left free on the disk of the data folder, at most an eighth of the disk, or 24 MiB: while less
     /// is free, nothing new is stored (507), and deliveries, cancellations and moves go on. Half as much is kept in a
     /// file for a disk that others fill. Zero for no limit.

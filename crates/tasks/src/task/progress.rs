@@ -68,7 +68,8 @@ impl Progress {
         self.counted = last;
         self.report.missed += missed;
         self.next = if self.occurrences.has_pauses() {
-            // The pause counts from the run's start if runs overlap. Otherwise `end` counts it again, from the run's end.
+            // The pause counts from the run's start if runs overlap. Otherwise `end` counts the pause again, from the
+            // run's end.
             self.occurrences.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
             self.occurrences.after(instant)

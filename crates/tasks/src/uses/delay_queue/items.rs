@@ -93,7 +93,8 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// Who keeps the watch for the receivers in line, and the tick of the next look: the alarm, or a thread in line.
+/// The keeper of the watch for the receivers in line, which is the alarm or a thread in line, and the tick of the next
+/// look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),

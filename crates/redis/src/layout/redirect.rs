@@ -4,8 +4,9 @@ use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// Says that a timer is, or will be, in another shard than its id says. The bytes are the number of that shard. In a
-/// cluster a colon and a random mark follow, which differ for each creation.
+/// The place of a timer that is not in the shard to which its id belongs: that shard keeps the redirect, which names
+/// the shard that stores the timer, or will store it. The bytes are the number of that other shard. In a cluster, a
+/// colon and a mark follow. The mark is drawn at random for each creation, so that a redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 

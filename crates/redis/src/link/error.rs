@@ -151,7 +151,8 @@ pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Returns whether a script answered that the server's data have gone back.
+/// Returns whether a script failed with `BACK`: the server's data are older than data that this node has seen, by more
+/// than is permitted.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }

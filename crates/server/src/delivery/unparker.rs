@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const BATCH: usize = 500;
 /// The number of reasons in a page of the store's answer, in the first pass.
 const PAGE: u32 = 1_000;
-/// The number of reasons in a page in later passes. A reason costs two commands of the Redis server, so a pass with its
-/// pauses sends about a hundred a second.
+/// The number of reasons in one page, in every pass after the first. A Redis server runs two commands for each reason.
+/// With a pause of [`REST`] after each page, a pass sends about a hundred commands a second.
 const SMALL_PAGE: u32 = 50;
 /// The pause between two pages in later passes.
 const REST: Duration = Duration::from_secs(1);

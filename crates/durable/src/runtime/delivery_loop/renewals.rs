@@ -74,7 +74,7 @@ impl Renewals {
         !matches!(self.stage, RenewalStage::Idle)
     }
 
-    /// Returns the moment at which the renewal was sent that has no answer yet.
+    /// If a renewal waits for the store's answer, returns the moment at which it was sent; otherwise `None`.
     pub(super) fn since(&self) -> Option<Instant> {
         match self.stage {
             RenewalStage::AtStore { since, .. } => Some(since),
@@ -82,8 +82,8 @@ impl Renewals {
         }
     }
 
-    /// Makes a call that renews the leases of deliveries under way, and these `others`. The call reaches the store at
-    /// the next [`poll`](Self::poll).
+    /// Prepares a renewal of `leases`, the leases of deliveries under way, and of `others`, the leases of deliveries
+    /// whose ends are on their way to the store. The call reaches the store at the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);

@@ -46,9 +46,9 @@ pub(crate) enum Activity {
     AtStore { since: Instant },
 }
 
-/// The signals for which the sleeping loop is woken. A stop and the wakers of calls wake it always. Waking it for a
-/// signal that it cannot serve yet would cost a turn of the thread for each delivery. Both are true while the loop does
-/// not sleep.
+/// The signals that wake the loop while it sleeps. The loop sets them before it sleeps, and leaves out signals that it
+/// could not act on yet, so that it does not wake in vain for each delivery. A stop, and a call to the store that must
+/// be polled, always wake it. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
     /// Whether the end of a delivery wakes the loop.
@@ -112,7 +112,8 @@ pub(crate) struct Unanswered {
     pub(crate) ends: usize,
     /// Whether a renewal, or the reap after it, is in progress.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest of these calls began.
+    /// The moment at which the oldest unfinished report of ends (a call, or the pause after its error) or unanswered
+    /// renewal began; `None` if there is none.
     pub(crate) since: Option<Instant>,
 }
 

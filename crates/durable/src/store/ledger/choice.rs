@@ -163,7 +163,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Reads a page of the entries from `from` on whose moments have come.
+    /// Reads a page of due entries, starting at the key `from`. Also returns the moment of the next entry, if the page
+    /// ended at an entry that is not due yet.
     pub(super) fn due_page(&self, from: &[u8]) -> Result<DuePage, StoreError> {
         let (mut page, mut later) = (Vec::new(), None);
         self.tables.scan(Table::Due, from, &mut |entry, _| {

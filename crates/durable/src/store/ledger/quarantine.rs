@@ -8,7 +8,8 @@ use crate::timer::TimerId;
 /// The name in the table of meta data under which the number of records set aside is stored.
 const NUMBER: &[u8] = b"quarantined";
 
-/// Gives access to the records that were set aside, and counts those of a transaction.
+/// Reads and writes the records that were set aside because they could not be read. `admitted` counts the records that
+/// the current transaction has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,

@@ -1,9 +1,9 @@
 //! Tests the bound of the entries that a horizon reads in the index by due moment.
 
 use super::*;
-use crate::state::State;
-use crate::store::IfPresent;
+use crate::state::{Phase, State};
 use crate::store::horizon::AN_HOUR;
+use crate::store::{Counts, IfPresent};
 use tourbillon::ManualClock;
 
 const HOUR: u64 = 3_600_000;

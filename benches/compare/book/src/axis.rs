@@ -63,10 +63,12 @@ impl Axis {
         Self { is_log: false, range: count - 0.5..-0.5, ticks: Vec::new() }
     }
 
+    #[must_use]
     pub fn start(&self) -> f64 {
         self.range.start
     }
 
+    #[must_use]
     pub fn end(&self) -> f64 {
         self.range.end
     }

@@ -42,17 +42,22 @@ pub struct Pen {
 }
 
 impl Pen {
+    #[must_use]
     pub fn style(self) -> ShapeStyle {
         self.colour.stroke_width(self.width).filled()
     }
 
     /// Bold beside a wide line.
+    #[must_use]
     pub fn text(self) -> TextStyle<'static> {
         if self.width > 2 { bold(12.0, self.colour, HPos::Left) } else { text(12.0, self.colour, HPos::Left) }
     }
 }
 
 /// A picture with a title; `paint` draws the part below it.
+///
+/// # Errors
+/// The picture cannot be drawn.
 pub fn draw(
     title: &str,
     height: u32,
@@ -71,6 +76,9 @@ pub fn draw(
 }
 
 /// Draws axes, and a line at each tick.
+///
+/// # Errors
+/// The picture cannot be drawn.
 pub fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
     let mut mesh = chart.configure_mesh();
     mesh.axis_style(INK.mix(0.6)).bold_line_style(INK.mix(0.25)).light_line_style(INK.mix(0.1));
@@ -80,6 +88,9 @@ pub fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
 }
 
 /// Draws a text at a distance in pixels from a point of a plot.
+///
+/// # Errors
+/// The picture cannot be drawn.
 pub fn label(
     area: &Plotting<'_>,
     at: (f64, f64),
@@ -92,15 +103,18 @@ pub fn label(
 }
 
 /// The style of a text at, before or behind a point.
+#[must_use]
 pub fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Normal, pixels, colour, place)
 }
 
+#[must_use]
 pub fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Bold, pixels, colour, place)
 }
 
 /// The style of a contestant's name; our names are bold.
+#[must_use]
 pub fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
     if is_ours { bold(12.0, OURS[0], place) } else { text(12.0, INK, place) }
 }
@@ -113,6 +127,7 @@ fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextS
 }
 
 /// Converts a count for the size of a picture: counts are small.
+#[must_use]
 pub fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -32,6 +32,9 @@ pub struct Panel {
 }
 
 /// One panel whose lines have their names at their ends.
+///
+/// # Errors
+/// The picture cannot be drawn.
 pub fn labelled(title: &str, panel: &Panel) -> Plot {
     if panel.lines.is_empty() {
         return Ok(None);
@@ -40,6 +43,9 @@ pub fn labelled(title: &str, panel: &Panel) -> Plot {
 }
 
 /// Panels under one legend.
+///
+/// # Errors
+/// The picture cannot be drawn.
 pub fn grid(title: &str, columns: usize, panels: &[Panel]) -> Plot {
     if panels.iter().all(|panel| panel.lines.is_empty()) {
         return Ok(None);

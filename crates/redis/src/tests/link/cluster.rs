@@ -63,7 +63,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
     eventually("a call succeeds", || count(&session, "{dead}").is_ok());
     let other = (0..3).find(|node| *node != victim).expect("three primaries");
     let slot = cluster.nodes[other].query(&["CLUSTER", "KEYSLOT", "{dead}"]);
-    // The node that took over answers before the others have heard of it.
+    // The node that took over answers before the others know it.
     eventually("the others see the takeover", || cluster.owner(other, slot) == Some(victim + 3));
 }
 

@@ -1,15 +1,16 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
-//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
+//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. With the
+//! feature `tokio`, a thread inside a tokio runtime uses shards that a task of the runtime turns: see the module `time`.
 //! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
 //! its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! Making a future with a delay costs a clock read, and with a deadline none; nothing more happens before the future is
-//! polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
+//! Making a sleep with a delay costs a clock read; a timeout reads no clock before its future is pending. Nothing more
+//! happens before the future is polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
 //! it holds up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to
 //! another task wakes the task that polled it last.
 //!
@@ -65,6 +66,10 @@
 mod block_on;
 mod engine;
 mod interval;
+#[cfg(feature = "test-util")]
+mod paused;
+#[cfg(feature = "tokio")]
+pub(crate) mod runtime;
 mod sleep;
 mod source;
 mod timeout;
@@ -84,6 +89,7 @@ use crate::api::handle::Handle;
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 use source::{Source, current};
+use timeout::End;
 
 impl Handle<Wakeup> {
     /// See [`sleep`].
@@ -98,12 +104,12 @@ impl Handle<Wakeup> {
 
     /// See [`timeout`].
     pub fn timeout<F: IntoFuture>(&self, delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep(delay))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::After(delay))
     }
 
     /// See [`timeout_at`].
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep_until(deadline))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::At(deadline))
     }
 
     /// See [`reusable_timeout`].
@@ -161,14 +167,15 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now. See
-/// [`Timeout`].
+/// Completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for `delay`: the delay
+/// counts from the first poll that finds `future` pending, so a future that is ready reads no clock. To count from
+/// another moment, use [`timeout_at`]. See [`Timeout`].
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep(delay))
+    Timeout::new(future.into_future(), None, End::After(delay))
 }
 
 /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
@@ -176,9 +183,9 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep_until(deadline))
+    Timeout::new(future.into_future(), None, End::At(deadline))
 }
 
 /// A timeout that limits one future after the other, for example the requests of a connection. See [`ReusableTimeout`].

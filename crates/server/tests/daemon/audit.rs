@@ -63,7 +63,7 @@ async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
     }
     assert_eq!(done[0]["count"], 700);
     // The log has the same line.
-    assert!(daemon.find("cancel-many").unwrap().contains("deploy robot"), "{}", daemon.log());
+    assert!(daemon.line("cancel-many").await.contains("deploy robot"), "{}", daemon.log());
 
     let (mine, all) = (entries(&head, "?token=deploy%20robot").await, entries(&head, "?limit=200").await);
     assert_eq!(mine.len(), 2, "{mine:?}");
@@ -165,8 +165,7 @@ async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_th
     assert!(paused["detail"].as_str().unwrap().contains(r#""paused":true"#), "{paused}");
     assert_eq!(paused["by"]["peer"], "192.0.2.7", "the client's address, as the proxy names it");
     // The log comes by a pipe, after the answers.
-    until("the log has the refusal", || daemon.find("the token is not known").is_some()).await;
-    assert!(daemon.find("the token is not known").unwrap().contains("token-refused"), "{}", daemon.log());
+    assert!(daemon.line("the token is not known").await.contains("token-refused"), "{}", daemon.log());
     until("the log has a request", || daemon.find("a request was answered").is_some()).await;
 
     let written = daemon.log() + &files(folder.path());
@@ -186,7 +185,7 @@ async fn a_request_id_goes_through_to_the_answer_the_log_and_the_problem() {
     };
     let made = ask(&timer("k"), "a-1", &far()).await;
     assert_eq!((made.status.as_u16(), &made.headers["x-request-id"]), (201, &"a-1".parse().unwrap()));
-    let line = daemon.find("\"a-1\"").unwrap();
+    let line = daemon.line("\"a-1\"").await;
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
         (&line["target"], &line["status"], &line["peer"]),

@@ -49,9 +49,7 @@ async fn assert_follows(daemon: &Daemon, receiver: &Receiver, set: impl Fn(i64))
     let before = receiver.count();
     eventually("it fires again", daemon, async || receiver.count() >= before + 3).await;
     for word in ["ahead", "back"] {
-        let line = daemon
-            .find(&format!("the clock stepped {word} by 3155"))
-            .unwrap_or_else(|| panic!("{}", daemon.log()));
+        let line = daemon.line(&format!("the clock stepped {word} by 3155")).await;
         assert!(line.contains(" s, from ") && line.ends_with('Z'), "{line}");
         assert_eq!(daemon.log().matches(&format!("stepped {word}")).count(), 1, "{}", daemon.log());
     }

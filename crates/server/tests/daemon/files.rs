@@ -105,11 +105,7 @@ async fn without_its_namespaces_a_service_goes_on_if_it_is_asked_to_and_delivers
     assert!(log.contains("the store has timers of the namespaces n: put the file back"), "{log}");
     fs::write(&file, "{}").unwrap();
     let daemon = Daemon::start(origin.path(), &[]);
-    assert!(
-        daemon.find("the namespace \"n\" has timers and is not in namespaces.json").is_some(),
-        "{}",
-        daemon.log()
-    );
+    daemon.line("the namespace \"n\" has timers and is not in namespaces.json").await;
     let http = Http::new(daemon.address);
     let moved = http.send("PATCH", &path(3), &json!({ "delay_ms": 1 })).await;
     assert_eq!(moved.status, 200, "{}", moved.json);

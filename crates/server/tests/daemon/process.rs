@@ -94,7 +94,18 @@ impl Daemon {
         daemon
     }
 
-    /// A line of the log with these words.
+    /// Waits for the first line of the log with these words: the log comes after what it tells of.
+    pub(crate) async fn line(&self, words: &str) -> String {
+        let mut line = None;
+        until(&format!("a line of the log with {words:?}"), || {
+            line = self.find(words);
+            line.is_some()
+        })
+        .await;
+        line.unwrap()
+    }
+
+    /// The first line of the log with these words, if it is there by now.
     pub(crate) fn find(&self, words: &str) -> Option<String> {
         self.log.lock().unwrap().iter().find(|line| line.contains(words)).cloned()
     }

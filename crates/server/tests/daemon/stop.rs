@@ -57,11 +57,8 @@ async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     let took = begun.elapsed();
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
     assert!(took < Duration::from_millis(300) + SECOND + SLACK, "{took:?}: {}", daemon.log());
-    assert!(
-        daemon.find("given back").is_some_and(|line| !line.contains(" 0 given back")),
-        "{}",
-        daemon.log()
-    );
+    let line = daemon.line("given back").await;
+    assert!(!line.contains(" 0 given back"), "{line}");
     let mut made = Vec::new();
     for maker in makers {
         made.extend(maker.await.unwrap());
@@ -108,7 +105,7 @@ async fn callbacks_under_way_are_finished_and_not_repeated() {
     daemon.signal(Signal::TERM);
     let status = daemon.end(Duration::from_secs(20));
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
-    assert!(daemon.find(" 0 given back").is_some(), "{}", daemon.log());
+    daemon.line(" 0 given back").await;
     assert!(receiver.log().iter().all(|received| received.answered));
 
     let _daemon = Daemon::start(folder.path(), &[]);
@@ -166,7 +163,7 @@ async fn connections_without_a_request_end_at_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(0), "{}", daemon.log());
-    let line = daemon.find("stopped after").unwrap();
+    let line = daemon.line("stopped after").await;
     let seconds: f64 =
         line.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(seconds < 0.9, "{line}");

@@ -65,7 +65,7 @@ async fn a_certificate_changes_and_no_connection_breaks() {
         folder.path(),
         &[&arguments[..], &["--listen", "0.0.0.0:0", "--callbacks-allow-http"]].concat(),
     ));
-    assert!(daemon.find("https://").is_some(), "{}", daemon.log());
+    daemon.line("https://").await;
     let address = SocketAddr::from(([127, 0, 0, 1], daemon.address.port()));
 
     let stream = connect(address, &first, "http/1.1").await.unwrap();

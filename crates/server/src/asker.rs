@@ -2,14 +2,19 @@
 //! entries of the audit trail name the request by this id. Sender and id are values of the task, so functions need not
 //! pass them on.
 
+use crate::client::Client;
 use axum::extract::Request;
 use core::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
+use uuid::Uuid;
 
 /// The header that carries a request's id, in requests and in answers.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The header in which a proxy names the addresses of its clients.
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The longest id that a client may give, in bytes.
 pub(crate) const LONGEST_ID: usize = 128;
@@ -28,7 +33,10 @@ impl RequestId {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
             (Some(text), None) if is_id(text) => Self { text: text.into(), is_given: true },
-            _ => Self { text: format!("{:032x}", fastrand::u128(..)).into(), is_given: false },
+            _ => {
+                let random = Uuid::from_u128(fastrand::u128(..)).simple();
+                Self { text: (*random.encode_lower(&mut [0; 32])).into(), is_given: false }
+            }
         }
     }
 
@@ -51,13 +59,6 @@ impl RequestId {
 fn is_id(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)
-}
-
-/// Facts about a request that its connection adds to the request's extensions.
-#[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) peer: IpAddr,
-    pub(crate) id: RequestId,
 }
 
 /// The sender of a request.
@@ -87,12 +88,12 @@ pub(crate) fn request_id() -> Option<RequestId> {
 impl Asker {
     /// Determines the sender of a request. Behind a proxy, the last address in `X-Forwarded-For` counts: the proxy has
     /// added it, and the client may have made up the addresses before it.
-    pub(crate) fn of(request: &mut Request, behind_proxy: bool) -> Self {
-        let (peer, id) = match request.extensions_mut().remove::<Origin>() {
-            Some(Origin { peer, id }) => (Some(peer.to_canonical()), id),
+    pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
+        let (peer, id) = match request.extensions().get::<Client>() {
+            Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
             None => (None, RequestId::of(request.headers())),
         };
-        let peer = forwarded(request.headers()).filter(|_| behind_proxy).or(peer);
+        let peer = if behind_proxy { forwarded(request.headers()).or(peer) } else { peer };
         let path = request.uri().path();
         let is_page = path == "/ui" || path.starts_with("/ui/");
         Self { id, peer, is_page, token: OnceLock::new() }
@@ -137,7 +138,7 @@ pub(crate) fn log_refused_token(reason: &str) {
 
 /// Returns the address that the last proxy has added.
 fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
-    let value = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+    let value = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
     value.rsplit(',').next()?.trim().parse().ok()
 }
 

@@ -18,6 +18,7 @@ use core::time::Duration;
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -68,13 +69,10 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
             return true;
         }
         let mut state = self.lock();
-        let has = state.by_client.get(client).copied().unwrap_or(0);
-        if bytes > free_for(has, self.all.saturating_sub(state.held)) {
-            return false;
-        }
-        state.held += bytes;
-        state.by_client.insert(client.clone(), has + bytes);
-        true
+        let free = self.all.saturating_sub(state.held);
+        let is_permitted = add(&mut state.by_client, client, bytes, |has| bytes <= free_for(has, free));
+        state.held += if is_permitted { bytes } else { 0 };
+        is_permitted
     }
 
     fn give_back(&self, client: &C, bytes: usize) {
@@ -89,12 +87,27 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
+/// Adds to a client's number if `permits` accepts the number so far. Returns whether it does.
+fn add<C: Clone + Eq + Hash>(
+    numbers: &mut HashMap<C, usize>,
+    client: &C,
+    number: usize,
+    permits: impl Fn(usize) -> bool,
+) -> bool {
+    match numbers.entry(client.clone()) {
+        Entry::Occupied(mut has) if permits(*has.get()) => *has.get_mut() += number,
+        Entry::Vacant(place) if permits(0) => _ = place.insert(number),
+        _ => return false,
+    }
+    true
+}
+
 /// Subtracts from a client's number. At zero the client is removed from the map.
-fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
-    if let Some(has) = numbers.get_mut(client) {
-        *has -= number;
-        if *has == 0 {
-            numbers.remove(client);
+fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
+    if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
+        *has.get_mut() -= number;
+        if *has.get() == 0 {
+            has.remove();
         }
     }
 }
@@ -109,12 +122,11 @@ impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
     /// Begins to wait. `None` if too many bodies wait already.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
-        let has = state.waiting_by_client.get(client).copied().unwrap_or(0);
-        if free_for(has, MOST_WAITING.saturating_sub(state.waiting)) == 0 {
+        let free = MOST_WAITING.saturating_sub(state.waiting);
+        if !add(&mut state.waiting_by_client, client, 1, |has| free_for(has, free) > 0) {
             return None;
         }
         state.waiting += 1;
-        state.waiting_by_client.insert(client.clone(), has + 1);
         Some(Self { bodies, client })
     }
 }

@@ -1,5 +1,6 @@
 //! Passes facts about a request between its connection and the HTTP interface.
 
+use crate::asker::RequestId;
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv6Addr};
@@ -20,6 +21,8 @@ pub(crate) trait Notes: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) peer: IpAddr,
+    /// The id of the request.
+    pub(crate) id: RequestId,
     pub(crate) notes: Arc<dyn Notes>,
 }
 

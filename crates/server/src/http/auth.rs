@@ -16,7 +16,7 @@ use core::net::IpAddr;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
@@ -178,25 +178,31 @@ fn is_this_machine(authority: &Authority) -> bool {
     literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Headers that proxies add, each of them by default or by its usual configuration.
-const FORWARDING: [&str; 9] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-server",
-    "x-real-ip",
-    "x-envoy-external-address",
-    "x-envoy-expected-rq-timeout-ms",
-];
+/// Whether proxies add this header, by default or by their usual configuration.
+fn is_of_a_proxy(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "forwarded"
+            | "via"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
+            | "x-forwarded-server"
+            | "x-real-ip"
+            | "x-envoy-external-address"
+            | "x-envoy-expected-rq-timeout-ms"
+    )
+}
+
+/// The header by which a browser tells which site a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Returns why a request to a service without tokens seems to come from another machine. `None` if it does not seem so.
 ///
 /// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
 /// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.
 fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
-    if version < Version::HTTP_11 || FORWARDING.iter().any(|name| headers.contains_key(*name)) {
+    if version < Version::HTTP_11 || headers.keys().any(is_of_a_proxy) {
         return Some("a service behind a proxy needs tokens");
     }
     match authority(uri, headers) {
@@ -212,7 +218,7 @@ fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool
     if method.is_safe() {
         return false;
     }
-    if let Some(site) = headers.get("sec-fetch-site") {
+    if let Some(site) = headers.get(SEC_FETCH_SITE) {
         return site != "same-origin" && site != "none";
     }
     let Some(origin) = headers.get(ORIGIN) else { return false };

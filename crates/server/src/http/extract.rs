@@ -9,9 +9,9 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use core::convert::Infallible;
 use core::hash::Hash;
 use core::marker::PhantomData;
-use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
 
@@ -75,8 +75,11 @@ pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused>
     (1..=MOST).contains(&limit).then_some(limit).ok_or_else(refused)
 }
 
+/// The header with the W3C trace context of the caller.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// Returns the text of a header. Fails if the header occurs twice or is not visible ASCII.
-pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -94,7 +97,7 @@ pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
 
 /// Returns the trace context of a request. A context that is not valid is ignored.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Trace> {
-    let mut values = headers.get_all("traceparent").iter();
+    let mut values = headers.get_all(TRACEPARENT).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Trace::parse(value.to_str().ok()?),
         _ => None,

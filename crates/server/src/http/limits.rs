@@ -64,8 +64,8 @@ impl HttpService<Request> for Interface {
 impl Inner {
     /// Answers a request and adds the request's id to the answer. Logs the request at the level `debug`. Handlers can
     /// ask who sent the request while they run.
-    async fn answer(&self, mut request: Request) -> Response {
-        let asker = Arc::new(Asker::of(&mut request, self.service.settings().behind_proxy));
+    async fn answer(&self, request: Request) -> Response {
+        let asker = Arc::new(Asker::of(&request, self.service.settings().behind_proxy));
         let asked = enabled!(target: "request", Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
         let mut response = asker.await_with(self.answer_within_limits(request)).await;

@@ -8,7 +8,7 @@ use super::scope::{Name, Reader, TimerName, Within, Writer};
 use crate::convert::shown;
 use crate::service::{Naming, Service, Verb};
 use axum::Json;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, Past, PlaceOutcome, Placed, Problem, Timer};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
@@ -46,6 +46,9 @@ fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaM
     (schemas, paths, handlers)
 }
 
+/// The header that is the same in all repetitions of a request.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 /// Makes a timer, once the request has its right.
 async fn place(
     scope: Within<Writer>,
@@ -53,7 +56,7 @@ async fn place(
     body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
     let (timer, headers) = scope.read_with_headers(body).await?;
-    let idempotency_key = text(&headers, "idempotency-key")?;
+    let idempotency_key = text(&headers, &IDEMPOTENCY_KEY)?;
     let naming = Naming { key, idempotency_key, trace: trace(&headers) };
     let placed = scope.service.creations().place(&scope.namespace, naming, &timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };

@@ -196,9 +196,10 @@ impl Activity {
     }
 
     pub(super) fn note_write(&self, is_blocked: bool) {
-        let now = self.engine.now();
         self.change(|state| {
-            state.blocked_since = if is_blocked { state.blocked_since.or(Some(now)) } else { None };
+            // The clock is read only where a write begins to wait: most writes do not.
+            state.blocked_since =
+                is_blocked.then(|| state.blocked_since.unwrap_or_else(|| self.engine.now()));
         });
     }
 

@@ -5,7 +5,7 @@ use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
 use super::places::{Place, Places};
-use crate::asker::{Origin, RequestId};
+use crate::asker::RequestId;
 use crate::client::Client;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
@@ -73,9 +73,8 @@ pub(super) async fn serve<S>(
 {
     let (activity, peer) = (Arc::clone(&place.activity), place.peer);
     let places = place.places();
-    let service = service_fn(|mut request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         let id = RequestId::of(request.headers());
-        request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
         // The future is boxed. Otherwise an HTTP/2 answer that waits for its client would keep the future's memory.
         let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
@@ -178,7 +177,7 @@ async fn answer(
     } else if request.body().size_hint().lower() > limits.body as u64 {
         refusal(BodyFault::TooLarge, &limits, &id)
     } else {
-        request.extensions_mut().insert(Client { peer, notes: Arc::new(stage.clone()) });
+        request.extensions_mut().insert(Client { peer, id: id.clone(), notes: Arc::new(stage.clone()) });
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});

@@ -26,14 +26,14 @@ impl CreationRate {
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = f64::from(per_second.max(1));
-        if !buckets.contains_key(namespace) {
+        let Some(bucket) = buckets.get_mut(namespace) else {
             if buckets.len() >= MOST {
                 let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
                 buckets.retain(|_, bucket| is_recent(bucket.at));
             }
-            buckets.insert(namespace.into(), Bucket { left: most, at: now });
-        }
-        let Some(bucket) = buckets.get_mut(namespace) else { return Ok(()) };
+            buckets.insert(namespace.into(), Bucket { left: most - 1.0, at: now });
+            return Ok(());
+        };
         let since = now.saturating_duration_since(bucket.at).as_secs_f64();
         *bucket = Bucket { left: (bucket.left + since * most).min(most), at: now.max(bucket.at) };
         if bucket.left < 1.0 {

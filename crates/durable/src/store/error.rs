@@ -21,12 +21,11 @@ pub enum StoreErrorKind {
     Locked,
     /// The store was written by a later version of this crate.
     NewerSchema,
-    /// The store was written by an earlier version of this crate, and is not read any more.
+    /// The store was written by an earlier version of this crate, whose format is not read any more.
     OlderSchema,
     /// The store cannot be written.
     ReadOnly,
-    /// The disk is full, or the memory of the server that has the store. The store takes changes again once there is
-    /// room.
+    /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
     Full,
     /// The store's structure is damaged.
     Corrupt,

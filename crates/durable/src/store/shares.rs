@@ -9,10 +9,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor of the rule: a namespace takes one more place if it has fewer than this many times the free places.
+/// The factor of the rule. A namespace may take one more place if it has fewer places than this factor times the free
+/// places.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places that a namespace may take, if it has `has` places and `free` places are free.
+/// Returns the number of further places that a namespace may take. The namespace has `has` places already, and `free`
+/// places are free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -27,7 +29,7 @@ pub fn free_for(has: usize, free: usize) -> usize {
 pub struct Shares {
     /// The number of free places for deliveries.
     pub free: usize,
-    /// The number of deliveries under way by namespace. A namespace without any has no entry.
+    /// The number of deliveries under way, by namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
     /// The limit for late timers of each namespace. `None` for no limit.
     pub late: Option<Late>,
@@ -73,18 +75,18 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace for which there are places, if a claim has already taken
-    /// `taken` timers of the namespace and `all` timers altogether.
+    /// Returns the number of further timers of a namespace for which there are places. The claim has already taken
+    /// `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
         free_for(has, self.free.saturating_sub(all))
     }
 
-    /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes, if it has
-    /// already taken `taken` timers of the namespace and `all` timers altogether. These are the timers for which there
-    /// are [places](Self::room), but no more than a share of the claim. Without the second limit, a namespace whose
-    /// deliveries end at once would fill each claim, since its places are free again at the next claim.
+    /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
+    /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the
+    /// [places](Self::room) for deliveries, and a share of the claim itself. Without the second limit, a namespace with
+    /// very short deliveries would fill each claim: its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

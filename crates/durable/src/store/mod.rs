@@ -95,8 +95,8 @@ pub enum IfPresent {
 pub enum Op {
     /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). An id that the
     /// caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored for another hour after the timer's end.
-    /// So after a lost answer, an operation with a chosen id is safe to repeat. With other ids a repetition may store
-    /// the timer twice.
+    /// So after a lost answer, an operation with a chosen id is safe to repeat. With any other id, a repetition may
+    /// store the timer again after its end.
     Place(Box<Timer>, IfPresent),
     /// Withdraws the timer at this address. If an id is given, the timer must also have that id. A dead timer is
     /// dropped.

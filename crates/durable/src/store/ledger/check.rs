@@ -10,7 +10,7 @@
 //! | the quarantine (L5) | each record is a fault of its own |
 //! | the remembered ids (L6) | from the ids to the moments, and back |
 //!
-//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again where that is lost (T3).
+//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again if its state is lost (T3).
 
 use super::entries::{entries, id_at_end, key_of, moment_of};
 use super::hours::Hours;
@@ -73,7 +73,7 @@ impl Faults {
     }
 }
 
-/// The numbers of timers by namespace and phase, and of entries by table, as the records themselves show them.
+/// Counts from the records: timers by namespace and phase, and the entries that each table must have for them.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
@@ -111,7 +111,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(self.faults.0)
     }
 
-    /// Checks that the keys of each table are in order. Otherwise a search misses some of them.
+    /// Checks that the keys of each table are in order. A search can miss keys that are not in order.
     fn check_order(&mut self) -> Result<(), StoreError> {
         for table in Table::ALL {
             let mut before: Option<Vec<u8>> = None;
@@ -174,8 +174,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Checks that an index has as many entries as the timers have in it. The entries of all timers are known to be
-    /// there. So with that number there are no others.
+    /// Checks that an index has no entries except those of the timers. All entries of timers are known to be stored. So
+    /// a comparison of the numbers suffices.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {
@@ -190,8 +190,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each entry of an index that belongs to none of the timers. Records that were set aside leave
-    /// such entries behind.
+    /// Adds a fault for each stray entry of an index, which belongs to no timer. Records that were set aside leave
+    /// stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

@@ -11,15 +11,15 @@ use crate::timer::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The number of entries that a claim may read without taking their timers.
+/// The greatest number of index entries that a claim looks at.
 pub(super) const LOOKS: usize = 8_192;
-/// The number of entries that are read in one scan.
+/// The number of index entries that a claim reads in one scan.
 pub(super) const PAGE: usize = 256;
 
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the timers. The timers of each namespace are in order.
+    /// The due moments and ids of the timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
     /// The moment from which another claim with the same shares takes more timers.
     pub(crate) next: Option<UtcMillis>,
@@ -45,7 +45,7 @@ struct Taken {
     late: usize,
 }
 
-/// A page of due entries. With it comes the moment of the next entry, if that moment is in the future.
+/// A page of due entries, and the moment of the next entry, if that moment is in the future.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -63,8 +63,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.timers.len()
     }
 
-    /// Returns whether the choice is complete: it has `most` timers or the greatest number of bytes, or has read as
-    /// many entries as it may.
+    /// Returns whether the choice must end: it has `most` timers, or has reached the limit of bytes, or may look at no
+    /// further entry.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
@@ -109,8 +109,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes timers of a namespace in the order of `entries`, until its share is used up or the choice is complete.
-    /// Returns the entries that are left, if any are.
+    /// Takes timers of a namespace in the order of `entries`, until the namespace's share is used up or the choice must
+    /// end. Returns the entries that are left, if any are.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,
@@ -122,7 +122,7 @@ impl<'c, T: Tables> Choice<'c, T> {
             && let Some(entry) = entries.pop_first()
         {
             self.looks -= 1;
-            // The timer may have been cancelled or moved, or claimed by another way.
+            // The timer may have been cancelled, moved, or claimed without regard to shares.
             if self.tables.get(Table::Due, &entry)?.is_some() {
                 let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
                 self.take(namespace, &entry, bytes);
@@ -131,8 +131,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace, reading the index from `from` up to the frontier. Returns the place of the first
-    /// entry that is left, if any is.
+    /// Takes timers of a namespace: reads the index from `from` up to the frontier. Returns the first entry that it
+    /// does not look at, or `None` if it comes to the frontier.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,

@@ -17,8 +17,8 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// The tolerance between clocks. If a timer's creation is further in the future, it was made by a clock that was ahead.
-/// The clocks of processes that share a store differ by less.
+/// The tolerance between the clocks of processes that share a store. If a timer's creation lies further in the future,
+/// a clock that was ahead made the timer.
 const AHEAD: Duration = Duration::from_secs(1);
 
 /// Makes the transitions of timers within a transaction, at its moment `now`.
@@ -54,7 +54,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Prolongs a lease. Returns false if its holder has lost the lease.
+    /// Prolongs a lease. Returns false if the holder has lost the lease.
     pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(false) };
         let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
@@ -62,8 +62,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores a timer in its next state after its delivery, if the timer stays stored. A dead occurrence leaves its
-    /// series, and the next occurrence is stored.
+    /// Stores the next state of a timer after its delivery, if the timer does not end. An occurrence that is dead
+    /// leaves its series, and the next occurrence is stored.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
@@ -81,7 +81,7 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn end(&mut self, timer: &Timer, end: End) -> Result<Outcome, StoreError> {
         let goes_on = matches!(end, End::Done | End::Skipped) && !is_withdrawn(timer);
         if goes_on && timer.series.as_ref().is_some_and(|series| series.plan.validate().is_err()) {
-            // The series must not end unseen.
+            // The plan is invalid, so no occurrence can follow. The dead timer shows that the series has stopped.
             let state = State::Dead(Death { reason: DeathReason::Plan, at: self.now });
             self.timers.change(timer, &Timer { state, series: None, ..timer.clone() })?;
             return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
@@ -122,8 +122,8 @@ impl<T: Tables> Lifecycle<T> {
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);
-        // A series that was placed a second time can find timers of its first life, for example dead timers. An instant
-        // that has a timer gets no second timer.
+        // If a series is placed a second time, timers of the first time may still be stored, for example dead timers.
+        // An instant that has a timer gets no second timer.
         while self.timers.has(id)? {
             let following = series.following(instant, self.now);
             skipped += following.skipped + 1;

@@ -61,7 +61,7 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Created(id))
     }
 
-    /// Stores a timer of a backup. An id or a key that another timer has is an error.
+    /// Stores a timer of a backup. Fails if a stored timer has the same id or key.
     pub(super) fn import(&mut self, mut timer: Timer) -> Result<(), StoreError> {
         admit_timer(&timer)?;
         if is_withdrawn(&timer) {

@@ -48,10 +48,11 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time after which claims begin at the start of the index again, counted from when they came to its end.
+/// The time for which claims go on from the frontier after they came to the end of the due timers. Then claims begin at
+/// the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers how far claims have come, and the entries that they passed over.
+/// Remembers how far claims have read the index by due moment, and the entries that they passed over.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The place in the index before which all entries were read (T1).
@@ -59,7 +60,7 @@ pub(crate) struct Turns {
     behind: BTreeMap<Box<str>, Waiting>,
     /// The waiting namespace with which the last claim began.
     first: Option<Box<str>>,
-    /// The moment at which the frontier first came to the end of the due timers.
+    /// The moment at which claims first came to the end of the due timers.
     arrived: Option<UtcMillis>,
     /// Whether the last claim began with the namespaces that wait.
     was_behind_first: bool,
@@ -73,12 +74,14 @@ impl Turns {
         *self = Self::default();
     }
 
-    /// Returns the due moment at the frontier; `None` if no claim has read an entry yet.
+    /// Returns the due moment at the frontier, up to which claims have read the index. `None` if no claim has read an
+    /// entry yet.
     pub(crate) fn moment(&self) -> Option<UtcMillis> {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers that a transaction has made due before the frontier to those that wait (T1).
+    /// Adds timers to the waiting timers (T1): those that a transaction has made due in the part of the index that
+    /// claims have already read.
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -96,7 +99,7 @@ impl Turns {
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
         let is_old = self.arrived.is_some_and(|arrived| now - arrived > BELIEVED);
-        // A clock that went back makes timers wait again that claims have passed.
+        // If the clock went back, timers before the frontier may not be due any more.
         if is_old || now < self.seen {
             *self = Self { first: self.first.take(), ..Self::default() };
         }
@@ -115,8 +118,8 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Gives half of the timers to the frontier and half to the namespaces that wait. The half that comes first gets
-    /// the odd timer. The second half gets the timers that the first half leaves, too.
+    /// Chooses half of the timers at the frontier, and half from the namespaces that wait. The two halves alternate in
+    /// being first. The first half gets the odd timer. The second half also gets the timers that the first half leaves.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -202,7 +205,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Returns the namespaces that wait, beginning after the namespace with which the last claim began.
+    /// Returns the waiting namespaces in alphabetical order. The order begins after the namespace with which the last
+    /// claim began, and goes round.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// The number of entries that a namespace keeps in memory.
+/// The greatest number of waiting entries that are kept in memory for a namespace.
 const EXACT: usize = 1_024;
 
 /// An entry of the index by due moment.
@@ -14,7 +14,7 @@ pub(super) type Key = Vec<u8>;
 pub(super) enum Waiting {
     /// Exactly these entries.
     Exactly(BTreeSet<Key>),
-    /// Some entries from this entry on. A claim reads the index to find them.
+    /// An unknown number of entries, of which this is the first. A claim reads the index to find the others.
     From(Key),
 }
 

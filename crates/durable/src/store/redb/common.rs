@@ -29,12 +29,12 @@ pub(super) struct Common {
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed, and the database was not opened again since.
     pub(super) read_has_failed: AtomicBool,
-    /// The place of the database, which knows its length, and the length of the journal's file in bytes.
+    /// The bytes of the database, which know their length, and the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
-    /// Begins with an open database and the place of its bytes.
+    /// Makes the shared state for an open database. `place` gives access to the bytes of the database.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
@@ -58,7 +58,7 @@ impl Common {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// Begins a read of the last batch. Without a snapshot it reads the database itself.
+    /// Begins a read of the store as it is after the last batch. Without a snapshot the read uses the database itself.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
         let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reading = match snapshot {
@@ -106,7 +106,7 @@ impl Common {
     }
 
     /// Notes the error of a read. After an error of the disk, redb reads nothing until it is opened again. Returns
-    /// whether the thread that commits must be woken for that.
+    /// whether the thread that commits must be woken to open redb again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();

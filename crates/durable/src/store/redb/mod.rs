@@ -3,18 +3,18 @@
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are run in order. As a request asks, its answer comes then, or once the
-//! journal is synced. Requests that come while a batch is synced are in the next sync, so the number of syncs does not
-//! grow with the number of callers. A request that fails is taken back, and the others of its batch stay. `pipe.rs` has
-//! the states of a batch on its way to the disk.
+//! transaction of redb, in which the requests are run in order. The answer to a request comes then, or once the journal
+//! is synced, as the request asks. Requests that come while a batch is synced are in the next sync, so the number of
+//! syncs does not grow with the number of callers. A request that fails is taken back, and the others of its batch
+//! stay. `pipe.rs` has the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
 //! Reads wait neither for batches nor for syncs. They see the last batch that was made: every change that was answered,
-//! and changes whose callers still wait for the disk, which the loss of power can take back. A caller that must not act
-//! on such a change makes a call without operations first ([`TimerStore::apply`], with [`Durability::PowerLoss`]):
-//! after its answer the disk has everything that was read before. A read of a page that is not in memory waits for the
-//! disk to read it.
+//! and also changes whose callers still wait for the disk. The loss of power can take back the latter changes. A caller
+//! that must not act on such a change makes a call without operations first ([`TimerStore::apply`], with
+//! [`Durability::PowerLoss`]): after its answer the disk has everything that was read before. A read of a page that is
+//! not in memory waits for the disk to read it.
 //!
 //! Between an error and the next opening of the database reads fail.
 //!
@@ -31,7 +31,7 @@
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
 //! So the answers to claims, and to ends of deliveries, can come before those of creations that wait for a slow disk.
-//! The order of the changes stays. On a disk that has been quick up to now they wait for a sync, too.
+//! The order of the changes stays. On a disk that has been quick up to now the answers to claims wait for a sync, too.
 //!
 //! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
 //! checkpoint. Afterwards the journal begins again at the start of its file.
@@ -43,20 +43,20 @@
 //! creation finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes
 //! from the end only: no note that is left has a gap before it.
 //!
-//! Each noted request has a digest of its outcome. If a request fails when it is run again, or has another outcome than
-//! at first, the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
+//! Each noted request has a digest of its outcome. The request must have the same outcome when it is run again.
+//! Otherwise the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
 //! or they were made for another database.
 //!
 //! # Damage to the journal
 //!
 //! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is not an error, and is
-//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ
-//! because each record notes how far the journal had been synced when it was written, and a seal behind the last record
-//! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
+//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. An opening can
+//! tell the two apart, because each record notes how far the journal had been synced before. For the last sync, a seal
+//! behind the last record notes this. `journal.rs` has the states, and the damage that cannot be noticed.
 //!
-//! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in
-//! the journal, or may have some, so the file must be there. The first batch after the opening of a closed store is
-//! committed to the disk in the database, which removes the note.
+//! When a store is closed, a checkpoint notes in the database that it was closed. Without this note the journal may
+//! have operations that the database lacks, so the journal's file must be there. The first batch after the opening of a
+//! closed store is committed to the disk in the database, which removes the note.
 //!
 //! # Damage to the database
 //!
@@ -141,7 +141,7 @@ use tourbillon_words::UtcMillis;
 /// The default number of bytes of the database that are kept in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub looks at in a second.
+/// The default number of entries that the scrub, the search for damage, looks at in a second.
 const SCRUB: u32 = 250;
 
 /// The pause between two checks whether the scrub has gone through the store.
@@ -152,12 +152,13 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// A store in one file.
 ///
 /// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
-/// One value of one process has the store open at a time. Dropping the store makes all changes durable.
+/// Only one value in one process can have the store open at a time. Dropping the store makes all changes durable.
 ///
 /// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
 /// for writes to the disk. They see every change that was answered, and changes that are not answered yet because they
-/// are not on the disk. A loss of power can take the latter back. A call of [`apply`](TimerStore::apply) without
-/// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
+/// are not on the disk. A loss of power can take back changes that are not answered. A call of
+/// [`apply`](TimerStore::apply) without operations, with [`Durability::PowerLoss`], makes everything durable that
+/// earlier reads have seen.
 ///
 /// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
 /// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
@@ -226,8 +227,8 @@ impl RedbBuilder {
 
     /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
     /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. On a small file system the number is reduced to an eighth of it, but not below 24 MiB. Zero by
-    /// default, which sets no limit.
+    /// do schedules. On a small file system the number is reduced to an eighth of the file system, but not below 24
+    /// MiB. Zero by default, which sets no limit.
     ///
     /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
     /// file system, and made again later. Linux only; elsewhere there is no limit.
@@ -544,8 +545,8 @@ impl RedbStore {
         if let Err(error) = &answer
             && self.common.note_read_error(error)
         {
-            // The thread opens the database again before it serves a request. This request is only there for that, so
-            // nobody waits for it.
+            // This empty request wakes the thread that commits. That thread opens the database again before it serves a
+            // request. Nobody waits for the answer.
             drop(self.ask(|reply| Request::Apply(Vec::new(), Durability::Volatile, reply)));
         }
         answer
@@ -595,7 +596,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before.
+    /// Answers after all claims that were called before this call.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

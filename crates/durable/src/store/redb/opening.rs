@@ -16,18 +16,18 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version before the entries by namespace existed. They are added when such a database is opened.
+/// The version of tables that lack the entries by namespace. An opening adds these entries to such a database.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
-/// The name of the number by which a journal recognizes its database.
+/// The key in the table of meta data for the number by which a journal recognizes its database.
 const STORE_NAME: &[u8] = b"store";
-/// The name of the number of the last batch that the database contains.
+/// The key in the table of meta data for the number of the last batch that the database contains.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The name of the number of the last batch when the store was closed. While no batch follows, the journal has nothing
-/// to add.
+/// The key in the table of meta data for the number of the last batch when the store was closed. While no batch
+/// follows, the journal has nothing to add.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// Makes the error for a store whose database is gone, while its journal is there.
+/// Makes the error for a missing database beside an existing journal.
 fn without_database(path: Option<&Path>) -> StoreError {
     let path = path.unwrap_or(Path::new("timers"));
     let message = format!(
@@ -51,8 +51,8 @@ fn checksum(name: &[u8], number: [u8; 8]) -> [u8; 4] {
     crc32fast::hash(&[name, &number].concat()).to_le_bytes()
 }
 
-/// Returns the bytes of a number for the table of meta data, with a checksum of its name and itself. A wrong number of
-/// the last batch would make the opening skip batches of the journal.
+/// Returns the bytes of a number for the table of meta data: the number, and a checksum of its name and value. Damage
+/// to the number of the last batch would otherwise make an opening skip batches of the journal.
 pub(super) fn number_value(name: &[u8], number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     [&number[..], &checksum(name, number)].concat()
@@ -96,7 +96,8 @@ impl Opener {
     }
 
     /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
-    /// that is not a database. The journal's file shows that, and the database is made again.
+    /// that is not a database. The journal's file notes that a database is being made, so the next opening makes the
+    /// database again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -134,8 +135,8 @@ impl Opener {
         Ok(Opened { database, place, store, sequence, is_closed, is_new })
     }
 
-    /// Fails if the schema's version is unknown, before anything is written to the file. A database that needs a repair
-    /// is not checked here.
+    /// Fails if the schema's version is unknown, before anything is written to the file. Does not check a database that
+    /// needs a repair.
     fn refuse_newer(&self) -> Result<(), StoreError> {
         let place = self.places.timers()?;
         if place.len()? == 0 {
@@ -175,7 +176,8 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Adds the entries by namespace to a database of the version without them, in one transaction. Reads all timers.
+/// Adds the entries by namespace to a database of the earlier version, which lacks them. Reads all timers, in one
+/// transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);

@@ -5,10 +5,10 @@
 //! batch before it is synced. A request that need not wait for the disk, a claim or the end of a delivery for example,
 //! is answered at once.
 //!
-//! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
-//! syncs the journal itself when callers wait for a sync, and makes no batch until the disk has answered. After a sync
-//! that fails or takes more than a millisecond, the disk counts as slow, for sixty times the length of that sync. So a
-//! disk that stalls now and then holds the thread that commits up for a sixtieth of the time at most.
+//! On a quick disk the change from one thread to the other takes about as long as the sync. There the thread that
+//! commits syncs the journal itself when callers wait for a sync, and makes no batch until the disk has answered. After
+//! a sync that fails or takes more than a millisecond, the disk counts as slow, for sixty times the length of that
+//! sync. So a disk that stalls now and then holds the thread that commits up for a sixtieth of the time at most.
 //!
 //! # The states of a batch
 //!
@@ -72,9 +72,9 @@ const LATE: Duration = Duration::from_millis(20);
 
 /// The length of a sync beyond which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The longest length with which a sync counts in [`PipeState::slow_until`].
+/// The upper limit for the length of a sync when [`PipeState::slow_until`] is computed.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The factor by which the length of a slow sync is multiplied: for this time the disk counts as slow.
+/// The factor for the time that the disk counts as slow: this factor times the length of a slow sync.
 const WARY: u32 = 60;
 
 /// Keeps the batches on their way to the disk, for the two threads.
@@ -87,7 +87,7 @@ struct PipeState {
     journal: Journal<WatchedBackend>,
     /// The answers that wait for the disk, with the numbers of their batches.
     waiting: VecDeque<(u64, Vec<Pending>)>,
-    /// The moment by which a sync must begin, if the disk lacks a note.
+    /// The moment by which a sync must begin for notes that the disk lacks. `None` if no sync must begin.
     sync_at: Option<Instant>,
     is_ordered: bool,
     /// The moment at which the sync that is under way began.
@@ -96,8 +96,8 @@ struct PipeState {
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of times that the journal was cleared. A sync of an earlier epoch says nothing about the present
-    /// records.
+    /// The number of times that the journal was cleared. A sync that began before the last clearing says nothing about
+    /// the present records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,
@@ -112,7 +112,8 @@ struct Sync {
 }
 
 impl PipeState {
-    /// Begins a sync: writes all notes. Returns `None` if they cannot be written, which counts as a failed sync.
+    /// Begins a sync: writes the notes of all batches to the file. Returns `None` if the write fails, which counts as a
+    /// failed sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
         // A file that the caller supplies may panic, and the thread that syncs must go on.
@@ -134,7 +135,8 @@ impl PipeState {
     }
 }
 
-/// Sends answers with this error, or else with their results. A panic of a caller's waker is caught.
+/// Sends answers. With an error, all of them get the error in place of their results. A panic of a caller's waker is
+/// caught.
 pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
     for answer in answers {
         let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
@@ -180,7 +182,7 @@ impl Pipe {
         self.lock().journal.records(last)
     }
 
-    /// Adds a note of a batch, in memory. Returns the number of bytes of notes before it.
+    /// Adds the note of a batch to the journal, in memory. Returns the number of bytes of all earlier notes.
     pub(super) fn note(&self, sequence: u64, now: UtcMillis, notes: &[u8]) -> usize {
         let mut state = self.lock();
         let len = state.journal.len();
@@ -189,8 +191,8 @@ impl Pipe {
         len
     }
 
-    /// Removes the note of the last batch. `len` is the number of bytes of notes before it. Returns whether the note
-    /// was removed: a note that was written stays.
+    /// Removes the note of the last batch from the journal. `len` is the number of bytes of all earlier notes. A note
+    /// that was written to the file stays. Returns whether the note was removed.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;
@@ -200,7 +202,7 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes all notes to the file. The flag of an error says whether a byte of the last note may be in the file.
+    /// Writes all notes to the file. The flag beside an error says whether a byte of the last note may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;
@@ -217,8 +219,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Starts a sync if it is wanted and none is under way. Makes the sync on this thread if callers wait for it and
-    /// the disk is quick. Otherwise orders it from the thread that syncs.
+    /// Starts a sync if a sync is wanted and none is under way. If callers wait and the disk is quick, makes the sync
+    /// on this thread. Otherwise orders the sync from the other thread.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -252,7 +254,8 @@ impl Pipe {
         !self.lock().waiting.is_empty()
     }
 
-    /// Returns the moment at which a sync must begin that nobody has ordered yet.
+    /// Returns the moment at which the next sync must begin. `None` if no sync is wanted, or if a sync is ordered or
+    /// under way, or has failed.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let state = self.lock();
         let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();
@@ -275,7 +278,8 @@ impl Pipe {
         state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);
     }
 
-    /// Forgets all notes, since the database has them durably, up to batch `durable`. Returns the answers that waited.
+    /// Forgets all notes. The database has all batches up to `durable` on the disk. Returns the answers that waited for
+    /// these batches.
     pub(super) fn clear(&self, durable: u64) -> Vec<Pending> {
         let mut state = self.lock();
         state.journal.clear(durable);
@@ -299,8 +303,8 @@ impl Pipe {
         }
     }
 
-    /// Waits until a sync is ordered, and begins it. The inner `None` says that the beginning failed, and the outer
-    /// that the thread must end.
+    /// Waits until a sync is ordered, and begins it. The inner `None` says that the sync could not begin. The outer
+    /// `None` says that the thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {
@@ -314,7 +318,7 @@ impl Pipe {
         }
     }
 
-    /// Waits for the disk, and sends the answers that waited for it.
+    /// Waits until the disk has the written notes. Then sends the answers that waited for this sync.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();
@@ -332,7 +336,8 @@ impl Pipe {
         if state.epoch == epoch {
             match synced {
                 Ok(()) => {
-                    // The seal is for the next start; a file of the caller's may panic when it is written.
+                    // The seal is only for the next start. A file that a caller supplies may panic when the seal is
+                    // written.
                     let seal = AssertUnwindSafe(|| state.journal.synced(last));
                     let _panic = catch_unwind(seal);
                     answers = state.answers(last);

@@ -8,9 +8,10 @@
 //!   last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made again
 //!   once there is room for it.
 //!
-//! On a small file system the mark is reduced to an eighth of it, but at least 24 MiB. For a checkpoint writes as many
-//! bytes as the journal has, and half the mark must suffice for it. The mark is never more than half of the file
-//! system. Quotas and limits of file sizes are not seen in advance. They show when a change fails.
+//! On a small file system the mark is reduced to an eighth of the file system, but not below 24 MiB. The reason is that
+//! a checkpoint writes as many bytes as the journal has, and half the mark must suffice for a checkpoint. The mark is
+//! never more than half of the file system. Quotas and limits of file sizes are not seen in advance. They show when a
+//! change fails.
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::{IfPresent, Op};
@@ -25,7 +26,7 @@ use std::time::Instant;
 
 /// The time for which the last reading of the file system's free bytes is used.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which the last check that the files are in their places is trusted.
+/// The time for which the last check is trusted that the database's file is still in its place.
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to make the reserve.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -46,7 +47,8 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// While the free bytes are below the mark: the number of free bytes, and the mark on this file system.
+    /// The number of free bytes and the mark on this file system, in bytes. `None` unless fewer bytes than the mark are
+    /// free.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
     /// The metadata of the database's file when it was opened.
@@ -69,18 +71,19 @@ impl Room {
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// Returns the reason for which changes with these operations are refused, if they are.
+    /// Returns the reason for which these operations are refused. `None` if they are permitted.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the reason for which no change at all is made: the database's file is gone.
+    /// Returns the reason for which every change is refused: the database's file is gone. `None` if the file is in its
+    /// place.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// Returns the reason for which no new timer is stored, if there is a reason.
+    /// Returns the reason for which new timers are refused. `None` if they are permitted.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))

@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// Cuts or pads a key to the length of the table's keys. Returns true with it if the key was longer. Such a key lies
-/// directly behind the key of its first bytes.
+/// Cuts or pads a key to the length of the table's keys. Also returns whether the key was longer. A longer key lies
+/// directly behind the key that it is cut to.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -220,7 +220,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Opens all tables, and so makes those that do not exist.
+    /// Opens all tables. This makes the tables that do not exist.
     pub(super) fn open_all(&self) -> Result<(), StoreError> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }

@@ -357,7 +357,7 @@ fn timers_that_were_made_while_the_clock_was_ahead_are_found_and_moved() {
     world.seen.lock().unwrap().clear();
     world.pass(Duration::from_secs(31));
     assert_eq!(world.seen.lock().unwrap().len(), 2);
-    // The series has come back, too.
+    // The series has come back to the present time, too.
     world.pass(Duration::from_secs(60));
     assert_eq!(world.seen.lock().unwrap().len(), 3);
 }

@@ -165,7 +165,7 @@ fn the_check_names_the_entries_that_a_record_set_aside_leaves_behind() {
     for table in [Table::Keys, Table::Labels, Table::Due] {
         assert_eq!(faults_of(&store, table), [None, Some(id(5))], "{table:?}");
     }
-    // An operation that meets such an entry removes it.
+    // An operation that meets an entry without its timer removes the entry.
     assert_eq!(cancel("key 5".into()), [Outcome::NotFound]);
     assert_eq!(faults_of(&store, Table::Keys), []);
     let by_label = Op::CancelLabelled { namespace: "".into(), label: "label".into(), limit: 10 };

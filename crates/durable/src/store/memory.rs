@@ -173,7 +173,7 @@ impl MemoryStore {
                 }
                 Ok(result)
             }
-            // The turns begin anew.
+            // The turns stay empty, so claims read the index from its start again.
             Err(error) => {
                 tables.roll_back();
                 Err(error)

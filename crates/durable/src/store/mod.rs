@@ -178,15 +178,15 @@ pub enum Outcome {
         /// The timer that was refused.
         refused: Box<Timer>,
     },
-    /// The timer was withdrawn, and no delivery of it begins any more. Its record is handed back.
+    /// The timer was withdrawn, and no delivery of it begins any more. The outcome hands its record back.
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after a delivery had begun. No delivery follows that delivery.
     InFlight(TimerId),
     /// Timers were withdrawn, some of them after a delivery had begun.
     CancelledMany {
-        /// The number of timers, including those in flight.
+        /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
-        /// The number of timers in flight.
+        /// The number of withdrawn timers whose deliveries had begun.
         in_flight: u32,
         /// Whether timers with the label are left, for a further call.
         more: bool,
@@ -256,7 +256,7 @@ pub struct Claimed {
     pub next_claim: Option<UtcMillis>,
     /// The number of records that this claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// Instants of series that were left out.
+    /// Instants of series that were left out because they had passed.
     pub left_out: Vec<LeftOut>,
     /// The moment at which a reap should follow, since the first lease of another holder ends then. `None` unless this
     /// claim has taken over timers from holders that may be gone.
@@ -310,7 +310,7 @@ pub struct Reaped {
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends.
     pub next: Option<UtcMillis>,
-    /// Instants of series that were left out.
+    /// Instants of series that were left out because they had passed.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -451,7 +451,7 @@ pub trait TimerStore: Send + Sync + 'static {
     fn counts(&self) -> Answer<'_, Counts>;
 
     /// Returns the numbers of pending timers by the time until they are due. A store bounds its work to a few
-    /// milliseconds, however many timers there are. Where that does not suffice, the span's
+    /// milliseconds, however many timers there are. If this work does not suffice for a span, its
     /// [`is_exact`](Span::is_exact) is false and its number is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 

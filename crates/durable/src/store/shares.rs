@@ -41,9 +41,10 @@ pub struct Shares {
 pub struct Late {
     /// A timer is late once this time has passed since its due moment.
     pub after: Duration,
-    /// The number of late timers that a namespace may take if it has no entry in `left`.
+    /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,
-    /// The number of late timers that a namespace may still take, if it has taken some lately.
+    /// The number of late timers that each namespace may still take. A namespace that has taken none lately has no
+    /// entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 

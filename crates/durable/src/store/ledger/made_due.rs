@@ -9,7 +9,7 @@ use tourbillon_words::UtcMillis;
 /// The pending timers that a transaction has stored.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest due moment of these timers.
+    /// The earliest due moment of the pending timers that the transaction has stored.
     pub(crate) first: Option<UtcMillis>,
     /// The timers that are due before the frontier, each with its namespace and index entry (L7). Claims have read the
     /// index up to the frontier already.

@@ -40,7 +40,7 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// Returns the record of this id, if it was set aside.
+    /// Returns the record of this id, if the record was set aside.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
@@ -51,7 +51,7 @@ impl Quarantine {
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside. Returns their number.
+    /// Removes all records that were set aside because they could not be read. Returns their number.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

@@ -12,7 +12,7 @@ pub(super) type Key = Vec<u8>;
 /// The entries of a namespace that wait before the frontier, the place up to which claims have read the index.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// Exactly these entries.
+    /// All waiting entries of the namespace.
     Exactly(BTreeSet<Key>),
     /// An unknown number of entries, of which this is the first. A claim reads the index to find the others.
     From(Key),

@@ -273,7 +273,7 @@ impl StorageBackend for WatchedBackend {
         if let Some(unsynced) = &self.unsynced
             && len > 0
         {
-            // If the byte at the end is written again, the file has its length again.
+            // If the last byte is written again after a failed sync, the file gets this length again.
             lock(unsynced).add(len - 1, len);
         }
         self.bytes.set_len(len)

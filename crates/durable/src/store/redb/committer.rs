@@ -100,7 +100,7 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// Begins a transaction that writes. The database's lock is released before this returns.
+    /// Begins a transaction that writes. The lock of the database is released before the method returns.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
@@ -175,7 +175,7 @@ impl Committer {
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
-            // Neither a panic of redb's nor one of a caller's waker ends the thread.
+            // The thread goes on after a panic of redb or of a caller's waker.
             let turn = catch_unwind(AssertUnwindSafe(|| match waited {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
@@ -303,7 +303,7 @@ impl Committer {
         let sequence = self.sequence + 1;
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
-        // If the transaction fails, the turns begin anew.
+        // If the transaction fails, the turns stay empty. Then claims read the index from its start again.
         let mut turns = core::mem::take(&mut self.turns);
         ledger.follow(turns.moment());
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
@@ -348,8 +348,8 @@ impl Committer {
                 }
             }
         }
-        // The mending of damage must not be run again: its effect goes to the database at once, and not into the
-        // journal.
+        // The mending of damage must not be run again at an opening. So its effect goes to the database at once, and
+        // not into the journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
         batch.note_due(made_due.first);

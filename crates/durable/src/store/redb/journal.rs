@@ -100,7 +100,7 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the file has had records.
+/// Returns whether the journal's file has ever had records.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
@@ -121,7 +121,8 @@ pub(super) struct Record {
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// Keeps the records since the last durable commit. All of them are in memory, and the written records also in a file.
+/// Keeps the records of batches since the database's last commit to the disk. All records are in memory. The written
+/// records are also in the file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,

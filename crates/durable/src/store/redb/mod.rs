@@ -282,7 +282,7 @@ impl RedbBuilder {
     /// ```
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
         let path = path.as_ref();
-        // This fails if the file is missing. The places would make it.
+        // This fails if the file is missing. Otherwise the check would make an empty file.
         std::fs::metadata(path)?;
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }

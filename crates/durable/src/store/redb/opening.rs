@@ -105,7 +105,7 @@ impl Opener {
             return Err(without_database(self.places.path().as_deref()));
         }
         if is_new || was_making {
-            // The note is written even if it was there: its sync may have failed.
+            // The note is written again even if the file has it, since its sync may have failed.
             journal::making(operations)?;
             reach(Point::MakingNoted);
         }
@@ -195,7 +195,7 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
-/// Returns the number of records that were set aside.
+/// Returns the number of records that were set aside because they could not be read.
 pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     let tables = Reading::new(opened.database.begin_read().map_err(converted)?);
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)

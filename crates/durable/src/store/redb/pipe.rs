@@ -77,7 +77,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The factor for the time that the disk counts as slow: this factor times the length of a slow sync.
 const WARY: u32 = 60;
 
-/// Keeps the batches on their way to the disk, for the two threads.
+/// Keeps the batches on their way to the disk, for the thread that commits and the thread that syncs.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
@@ -167,7 +167,7 @@ impl Pipe {
 
     // --- For the thread that commits ---
 
-    /// Returns the number of bytes of notes since the last checkpoint.
+    /// Returns the number of bytes that the journal has for the batches since the last checkpoint.
     pub(super) fn len(&self) -> usize {
         self.lock().journal.len()
     }
@@ -177,7 +177,7 @@ impl Pipe {
         self.lock().journal.file_len()
     }
 
-    /// Returns the notes that follow batch `last`.
+    /// Returns the records of the journal that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         self.lock().journal.records(last)
     }
@@ -202,7 +202,8 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes all notes to the file. The flag beside an error says whether a byte of the last note may be in the file.
+    /// Writes the notes of all batches to the journal's file. The flag beside an error says whether a byte of the last
+    /// note may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;

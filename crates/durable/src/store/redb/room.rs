@@ -134,7 +134,7 @@ impl Room {
         if has_room && state.tried.is_none_or(|tried| now - tried >= AGAIN) {
             state.tried = Some(now);
             if !reserve.exists() && make(&reserve, kept).is_err() {
-                // A file system that cannot reserve bytes for a file has the mark alone.
+                // On a file system that cannot reserve bytes, only the mark keeps bytes free.
                 drop(std::fs::remove_file(&reserve));
             }
         }
@@ -162,8 +162,8 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Returns whether the operations store a timer that does not follow from stored timers. A schedule's occurrences do
-/// follow: they come in one batch with the schedule's own timer, which replaces its predecessor.
+/// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
+/// schedule do follow from its timer. They come in one batch with an operation that replaces this timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

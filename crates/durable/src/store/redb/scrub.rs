@@ -83,7 +83,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
                     common.count(|stats| stats.scrub.damaged += damaged);
                     false
                 }
-                // The next walk finds the damage again.
+                // If the mending failed, the next walk finds the damage again.
                 Ok(Some(Err(_))) | Err(_) => false,
             }
         });

@@ -240,7 +240,7 @@ impl<'t> Writing<'t> {
         self.undo.clear();
     }
 
-    /// Gives the entries that were changed since the last [`keep`](Self::keep) their old values.
+    /// Takes changes back: all entries changed since the last [`keep`](Self::keep) get their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
@@ -343,7 +343,7 @@ impl Reading {
         Self::of(Arc::new(transaction))
     }
 
-    /// Uses a transaction that other readers use as well.
+    /// Reads in a transaction that other readers share.
     pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }

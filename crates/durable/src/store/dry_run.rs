@@ -1,9 +1,10 @@
 //! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
-//! A store on a server cannot lock the server's data while it decides on the effect of an operation. It reads the few
-//! timers that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server. The
-//! server makes them only if the timers that the dry run was given have not changed since. If a timer has changed, the
-//! store reads it again and starts again. So the same code decides in all stores, and the operations mean the same.
+//! A store on a server cannot lock the server's data while it decides on the effect of an operation. The store reads
+//! the few timers that the operation names. A [`DryRun`] then computes the effect, and the store sends the [`Changes`]
+//! to the server. The server makes them only if the timers that the dry run was given have not changed since. If a
+//! timer has changed, the store reads it again and starts again. So the same code decides in all stores, and the
+//! operations mean the same.
 //!
 //! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
 //! server verifies them.
@@ -84,8 +85,8 @@ pub struct DryRun {
 /// The changes that operations make, and the assumptions on which they rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that change. The server must verify that all timers given to the dry run are still the same, also
-    /// those that do not change.
+    /// The timers that change. The server must verify that all timers given to the dry run, changed or not, are still
+    /// the same.
     pub timers: Vec<Change>,
     /// Ids under which the server must have no timer.
     pub absent: Vec<TimerId>,

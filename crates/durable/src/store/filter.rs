@@ -9,8 +9,9 @@ use tourbillon_words::UtcMillis;
 ///
 /// One condition chooses the index by which the store finds the timers. The store tries the conditions in this order:
 /// the label, the beginning of the key (except for dead timers), the reason, the phase. The list has the order of the
-/// index: by label and id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by
-/// the moment of death. Without any of these conditions the order is that of the ids. Each order can be reversed.
+/// index. Labelled timers come by id, and timers with a key prefix by key. Pending timers, and timers parked for a
+/// given reason, come by due moment. Leased timers come by the end of the lease, and dead timers by the moment of
+/// death. Without any of these conditions the timers come by id. Each order can be reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -120,10 +121,10 @@ impl Cursor {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The timers. They may be fewer than asked for, or none, if the store met many timers that the filter leaves out.
-    /// If the filter has only a namespace, or a namespace and a phase, the page has timers unless none are left. Such a
-    /// page is full if the namespace has at most 2,000 timers, and always if the phase is parked or dead. A page of
-    /// pending or leased timers may still be empty in a namespace of more than a million timers (50,000 on Redis). This
-    /// happens if they lie behind as many timers of other namespaces.
+    /// A filter with only a namespace, or a namespace and a phase, gives pages with timers until none are left. Such a
+    /// page is full if the namespace has at most 2,000 timers. It is always full if the phase is parked or dead. The
+    /// exception is a namespace with more than a million timers (50,000 on Redis). A page of its pending or leased
+    /// timers may be empty if they lie behind as many timers of other namespaces.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,

@@ -1,7 +1,7 @@
 //! A store in front of another store, with a hook that sees each call.
 //!
 //! A hook adds something to a store without a change of the store: measurements, limits, faults for tests. The hook has
-//! one method for all calls, so that a new method of [`TimerStore`] is passed on in one place.
+//! one method for all calls. So a new method of [`TimerStore`] is passed on in a single place.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,

@@ -20,7 +20,7 @@ use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
 /// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All timers are
-/// lost when the store is dropped, whatever durability a change asks for.
+/// lost when the store is dropped. The durability of a change has no effect.
 pub struct MemoryStore {
     tables: Mutex<InMemory>,
     clock: Arc<dyn Clock>,

@@ -360,8 +360,7 @@ pub struct Scrub {
     pub entries: u64,
     /// The number of times that the scrub has gone through the whole store.
     pub walks: u64,
-    /// The number of damaged entries: records that were set aside, entries that belonged to no timer, and timers that
-    /// lacked an entry.
+    /// The number of damaged entries: unreadable records, entries without a timer, and timers without an entry.
     pub damaged: u64,
 }
 
@@ -470,8 +469,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// was leased is left out. If a stored timer has one of the ids or keys, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
-    /// Registers `wake`, which the store then calls in two cases: when a timer may be due earlier than the last claim's
-    /// answer said, and once for each step of the clock. The call can come from any thread. `wake` must not block.
+    /// Registers `wake`, which the store then calls in two cases. A timer may be due earlier than the last claim's
+    /// answer said, or the clock has made a step. The call can come from any thread. `wake` must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
     /// Returns the reason for which the store now refuses operations that store new timers: the disk is nearly full,
@@ -488,13 +487,13 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each operation is a
-    /// transaction of its own, and after an error any of them may have had its effect.
+    /// transaction of its own. After an error, any of the operations may then have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }
 
     /// Returns the number of parts of the store. Each part confirms ends of deliveries by itself. A runtime has at most
-    /// one batch of ends under way to each part, and goes on claiming while it waits. So a part that does not answer
+    /// one batch of ends under way to each part. It goes on claiming while it waits. So a part that does not answer
     /// does not delay the other parts. If the number is 0, as in most stores, a runtime claims only once all ends have
     /// an answer. The number does not change.
     fn parts(&self) -> u32 {
@@ -509,8 +508,8 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, only the
     /// timers of this process's part count. `limit` bounds the work of a page. A reason may be in several pages, with
-    /// other timers in each. Where the store can do so, the cost of all pages depends on the number of reasons, not on
-    /// the number of timers.
+    /// other timers in each. Where possible, the cost of all pages depends on the number of reasons, not on the number
+    /// of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };

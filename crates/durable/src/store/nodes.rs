@@ -14,8 +14,8 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
-    /// The number of times that the store's data went back to an earlier state while this process had the store open. A
-    /// failover that lost the last writes does this.
+    /// The number of times that the store's data went back to an earlier state since this process opened the store. A
+    /// failover that loses the last writes sets the data back.
     pub set_backs: u64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
-//! quarters, a second namespace three quarters of the rest, and some places are free for the next. The rule needs
-//! neither a list of namespaces nor a limit for each.
+//! quarters of the places. A second namespace has three quarters of the rest. Some places stay free for the next
+//! namespace. The rule needs neither a list of namespaces nor a limit for each.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

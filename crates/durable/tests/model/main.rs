@@ -1,8 +1,8 @@
 //! The crash model. A user, a worker, a disk and a clock take steps over one or two timers. The model searches all
 //! orders of their steps, with a crash possible before and after each step.
 //!
-//! Transactions change the store in memory. They become durable in order, each at some later moment, and the user gets
-//! an answer when its transaction is durable. A crash takes the worker, and all transactions that are not durable. The
+//! Transactions change the store in memory. They become durable in order, each at some later moment. The user gets an
+//! answer when its transaction is durable. A crash takes the worker, and all transactions that are not durable. The
 //! restart ends all leases. The transitions are those of [`step`](tourbillon_durable::state::step). The search is
 //! breadth first, so the first counterexample is the shortest. From each world that is reached, a run without further
 //! faults must come to the promised end.

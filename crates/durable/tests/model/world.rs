@@ -1,5 +1,5 @@
-//! Defines a world of the model: a store in memory and on the disk, the transactions that the disk still lacks, a
-//! worker, and an observer's knowledge of deliveries.
+//! Defines a world of the model. It has a store in memory and on the disk, and the transactions that the disk still
+//! lacks. It also has a worker, and an observer's knowledge of deliveries.
 
 use std::collections::{BTreeMap, VecDeque};
 use tourbillon_durable::UtcMillis;

@@ -56,8 +56,8 @@ struct State {
     /// The greatest length of both files together, in bytes. `None` for no limit.
     capacity: Option<usize>,
     sync_takes: [Duration; 2],
-    /// The number of syncs up to now. `fails_at` has the number of syncs before the sync that fails, and random numbers
-    /// that choose the writes that are lost.
+    /// The number of syncs up to now. `fails_at` has the number of syncs before the failing sync, and random numbers
+    /// that choose the lost writes.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
 }

@@ -19,8 +19,8 @@ fn memory() -> Option<u64> {
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
 }
 
-/// Returns the due moment of timer `n`. A third of the timers is due in one millisecond, a third within one second, and
-/// a third in 1 to 30 days.
+/// Returns the due moment of timer `n`. A third of the timers is due in a single millisecond, and a third within the
+/// next second. The others are due in 1 to 30 days.
 fn due(n: u128) -> u64 {
     let spread = u64::try_from(n.wrapping_mul(2_654_435_761) % 2_592_000_000).unwrap();
     match n % 3 {

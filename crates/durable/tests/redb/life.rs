@@ -130,8 +130,8 @@ impl StorageBackend for Counted {
     }
 }
 
-/// Returns the number of bytes that a claim of ten timers reads from the database, beside `far` far timers and without
-/// a cache. Takes the least of many claims, since some claims also read pages for a checkpoint.
+/// Returns the number of bytes that a claim of ten timers reads from the database. The store has `far` far timers, and
+/// no cache. Takes the least of many claims, since some claims also read pages for a checkpoint.
 fn bytes_of_a_claim(far: u128) -> u64 {
     let place_of = Place::new();
     let clock = ManualClock::default();

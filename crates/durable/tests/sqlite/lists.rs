@@ -53,7 +53,7 @@ impl Act<'_> {
             }
         }
         let (direction, behind) = if filter.descending { ("DESC", "<") } else { ("ASC", ">") };
-        // A cursor has the last timer's id, and the value by which that timer was ordered.
+        // A cursor has the last timer's id, and the value that gave the timer its place in the order.
         if let Some(cursor) = cursor {
             let (place, id): (Place, Vec<u8>) = serde_json::from_slice(cursor.as_bytes()).unwrap();
             conditions.push(format!("({order}, id) {behind} (?, ?)"));

@@ -69,7 +69,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Returns whether this claim may take the timer of this entry, by the shares and by the limit of late timers.
+    /// Returns whether the shares and the limit of late timers permit this claim the timer of this entry.
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
@@ -109,8 +109,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes timers of a namespace in the order of `entries`, until the namespace's share is used up or the choice must
-    /// end. Returns the entries that are left, if any are.
+    /// Takes timers of a namespace in the order of `entries`. Stops when the namespace's share is used up, or the
+    /// choice must end. Returns the entries that are left, if any are.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,

@@ -122,8 +122,8 @@ impl<T: Tables> Lifecycle<T> {
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);
-        // If a series is placed a second time, timers of the first time may still be stored, for example dead timers.
-        // An instant that has a timer gets no second timer.
+        // A series may be placed a second time while timers of its first life are still stored, for example dead
+        // timers. An instant that has a timer gets no second timer.
         while self.timers.has(id)? {
             let following = series.following(instant, self.now);
             skipped += following.skipped + 1;

@@ -5,9 +5,9 @@ use crate::store::Op;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::timer::Timer;
 
-/// Fails if an argument of the operation is beyond a limit, or if its new timer has a state that no new timer may have.
-/// A store may gather operations of several callers into one transaction. Such a store checks each operation first, so
-/// that one caller's error does not fail the other callers.
+/// Fails if an argument of the operation is beyond a limit, or if a new timer is neither pending nor parked. A store
+/// may gather operations of several callers into one transaction. Such a store checks each operation first, so that one
+/// caller's error does not fail the other callers.
 pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
     match op {
         Op::Place(timer, _) => match timer.state {

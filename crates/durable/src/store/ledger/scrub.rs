@@ -1,8 +1,8 @@
 //! The scrub: it goes through all records and indexes in small steps, and finds damage that no operation has met.
 //!
-//! A step reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends the
-//! damage: a record that cannot be read is set aside, an entry that does not belong to its timer is removed, and an
-//! entry that a timer lacks is stored.
+//! A step only reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends
+//! the damage. It sets unreadable records aside, removes entries that do not belong to their timers, and stores missing
+//! entries.
 
 use super::check::{INDEXES, has_entry, id_of};
 use super::entries::entries;

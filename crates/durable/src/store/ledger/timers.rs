@@ -17,17 +17,18 @@ const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record, its entries, the counts, the hours and the timers made due together, in
-/// [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one
-/// place. Damage is mended here, too. For a change, a caller passes the old timer exactly as it is stored.
+/// A change of a timer changes its record and its entries, and also the counts, the hours and the timers made due. All
+/// this happens in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7
+/// are kept in one place. Damage is mended here, too. For a change, a caller passes the old timer exactly as it is
+/// stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Whether entries were mended. If so, the timers of each hour are counted again at the end, since the stored
-    /// numbers may lack damaged entries.
+    /// Whether entries were mended. If so, the timers of each hour are counted again at the end. The stored numbers may
+    /// lack damaged entries.
     has_mended: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Claims in turn: a claim takes the timers with the earliest due moments, but of no namespace more than its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
-//! thousands of due timers, the timers of other namespaces lie behind them. A namespace gets no more timers once it has
-//! its share of the places for deliveries, or its rate of late timers. A claim then passes over its timers, which stay
-//! in the index, and goes on to those of others.
+//! thousands of due timers, the timers of other namespaces lie behind them. A namespace has a share of the places for
+//! deliveries, and a rate of late timers. It gets no more timers once one of the two is used up. A claim then passes
+//! over its timers, which stay in the index, and goes on to those of others.
 //!
 //! To pass over such timers only once, [`Turns`] remembers how far claims have come. This place is the *frontier*:
 //!
@@ -19,8 +19,8 @@
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
-//! T1. Each entry before the frontier was taken by a claim, or is found from the entries of its namespace in `behind`.
-//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
+//! T1. An entry before the frontier was taken by a claim, or is found from its namespace's entries in `behind`. An
+//!     entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
 //!     unparked or tried again.
 //! T2. Timers of one namespace are taken in the order of their due moments, as far as they are known.
 //! T3. Nothing here is stored. After a loss of this state, claims begin at the start of the index.
@@ -30,10 +30,11 @@
 //! alternate in being first. The first half has the odd timer.
 //!
 //! # Cost
-//! A timer that waits is read twice: when the frontier passes it, and when it is taken. It is read again a minute after
-//! claims have come to the end of the due timers, since claims then begin at the start. A namespace keeps up to `EXACT`
-//! entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the first of them. When it
-//! is served, the index is read from that entry on, with the entries of other namespaces in between.
+//! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have come
+//! to the end of the due timers, they begin at the start again. Then waiting timers are read once more. A namespace
+//! keeps up to `EXACT` entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the
+//! first of them. When it is served, the index is read from that entry on, with the entries of other namespaces in
+//! between.
 
 use super::choice::{Choice, Chosen, LOOKS, PAGE, after};
 use super::entries::moment_of;

@@ -14,7 +14,7 @@ pub(super) type Key = Vec<u8>;
 pub(super) enum Waiting {
     /// All waiting entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// An unknown number of entries, of which this is the first. A claim reads the index to find the others.
+    /// The first entry only. A claim reads the index from this entry on to find the others.
     From(Key),
 }
 

@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// After a failed sync, writes all bytes of the database again that may not be on the disk, and syncs them. Does
-    /// nothing if the last sync has succeeded.
+    /// After a failed sync, some bytes of the database may not be on the disk. Writes these bytes again, and syncs
+    /// them. Does nothing if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;

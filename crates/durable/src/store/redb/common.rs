@@ -20,8 +20,8 @@ pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. They avoid
-    /// this lock, because the thread that commits may hold it, or a lock of redb's, for as long as a sync takes.
+    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. Readers avoid
+    /// this lock, since the thread that commits may hold the lock for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
     /// The state after the last batch, for readers. Only the thread that commits begins transactions that read. Their
     /// beginning needs a lock that redb holds while it syncs a file that grows.

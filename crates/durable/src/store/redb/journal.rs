@@ -14,8 +14,8 @@
 //! three, and any other bytes need another version. A later version keeps the layout of the head.
 //!
 //! The file has the records since the database's last durable commit, from offset 0 on. Behind them is a *seal* once
-//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later, so that
-//! the loss of one sector takes the last record or the seal but not both. The next record overwrites the seal. Behind
+//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later. So the
+//! loss of a single sector cannot take both the last record and the seal. The next record overwrites the seal. Behind
 //! the seals are remains of earlier records.
 //!
 //! # The states of a record
@@ -29,7 +29,7 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! A disk may write the sectors of a torn tail in any order. So whole records can follow a torn record. Their heads
 //! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
 //! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
 //! have changed a length. A length is trusted only if its head's checksum is right.
@@ -47,13 +47,12 @@
 //!   shows whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch. The disk had that batch and all batches before it when the
-//!     head was written, in the database or in synced records. So the number stays right for ever, in every generation.
+//! J1. The `durable` of a head is the number of a batch. When the head was written, the disk had that batch and all
+//!     earlier batches, in the database or in synced records. So the number stays right for ever, in every generation.
 //! J2. A record's `durable` is below its sequence number.
 //! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
-//!     that a torn tail left behind does not count as following a record of a later opening.
-//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
-//!     earlier batch.
+//!     of a torn tail does not count as the successor of a record from a later opening.
+//! J4. The first record of the file follows the last batch in the database's last durable commit, or an earlier batch.
 
 use super::digest;
 use super::request::Logged;

@@ -4,7 +4,7 @@
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
 //! transaction of redb, in which the requests are run in order. The answer to a request comes then, or once the journal
-//! is synced, as the request asks. Requests that come while a batch is synced are in the next sync, so the number of
+//! is synced, as the request asks. Requests that come while a batch is synced are in the next sync. So the number of
 //! syncs does not grow with the number of callers. A request that fails is taken back, and the others of its batch
 //! stay. `pipe.rs` has the states of a batch on its way to the disk.
 //!
@@ -30,14 +30,14 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So the answers to claims, and to ends of deliveries, can come before those of creations that wait for a slow disk.
-//! The order of the changes stays. On a disk that has been quick up to now the answers to claims wait for a sync, too.
+//! So claims and ends of deliveries can be answered before creations that wait for a slow disk. The order of the
+//! changes stays. On a disk that has been quick up to now the answers to claims wait for a sync, too.
 //!
 //! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
 //! checkpoint. Afterwards the journal begins again at the start of its file.
 //!
-//! At the next opening, the noted requests that follow the last batch in the database are run again, at the times that
-//! are noted. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
+//! The next opening runs the noted requests again that follow the last batch in the database. It runs them at their
+//! noted times. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
 //! follows from the stored timers and the time alone. So a request finds the same store as when it was first run. For
 //! example, an acknowledgement finds the lease of its claim, though that claim was never durable by itself. And a
 //! creation finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes
@@ -55,26 +55,26 @@
 //! behind the last record notes this. `journal.rs` has the states, and the damage that cannot be noticed.
 //!
 //! When a store is closed, a checkpoint notes in the database that it was closed. Without this note the journal may
-//! have operations that the database lacks, so the journal's file must be there. The first batch after the opening of a
-//! closed store is committed to the disk in the database, which removes the note.
+//! have operations that the database lacks, so the journal's file must be there. After the opening of a closed store,
+//! the first batch is committed to the disk in the database. This removes the note.
 //!
 //! # Damage to the database
 //!
 //! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A damaged record is set
-//! aside with its bytes, and the other timers go on. If an entry names a timer that is missing, a note of it is left
-//! among the records that were set aside. An entry that does not belong to its timer is removed, and the timer gets its
-//! own entry again. A request that has met damage is not noted, but committed to the disk in the database at once: the
-//! damage may not be there when the request is run again. `scrub.rs` looks for damage that nobody has met, and
-//! `verify.rs` compares redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this
-//! is an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! aside with its bytes, and the other timers go on. If an entry names a missing timer, an empty record for the timer's
+//! id is set aside. An entry that does not belong to its timer is removed, and the timer gets its own entry again. A
+//! request that has met damage is not noted, but committed to the disk in the database at once: the damage may not be
+//! there when the request is run again. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
+//! redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this is an error of the
+//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
 //! After an error of the disk, redb must be opened again. The thread that commits does that by itself: at once, and
 //! then with pauses of 10 ms to 1 s. A read that fails wakes the thread for that. Requests fail until then, with the
-//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. The
-//! callers of the batch that failed get the error's own kind if the database shows that the batch has had no effect,
-//! and otherwise [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. If
+//! the database shows that the failed batch has had no effect, its callers get the error's own kind. Otherwise they get
+//! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
 //! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
@@ -155,13 +155,13 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 /// Only one value in one process can have the store open at a time. Dropping the store makes all changes durable.
 ///
 /// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
-/// for writes to the disk. They see every change that was answered, and changes that are not answered yet because they
-/// are not on the disk. A loss of power can take back changes that are not answered. A call of
+/// for writes to the disk. They see every change that was answered. They also see changes that are not answered yet
+/// because they are not on the disk. A loss of power can take back changes that are not answered. A call of
 /// [`apply`](TimerStore::apply) without operations, with [`Durability::PowerLoss`], makes everything durable that
 /// earlier reads have seen.
 ///
-/// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
-/// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
+/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. Calls that
+/// do not ask for the disk are answered while others wait for it: claims, ends, creations with
 /// [`Durability::ProcessCrash`].
 ///
 /// ```
@@ -227,8 +227,8 @@ impl RedbBuilder {
 
     /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
     /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. On a small file system the number is reduced to an eighth of the file system, but not below 24
-    /// MiB. Zero by default, which sets no limit.
+    /// do schedules. On a small file system the number is reduced to an eighth of its size, but not below 24 MiB. Zero
+    /// by default, which sets no limit.
     ///
     /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
     /// file system, and made again later. Linux only; elsewhere there is no limit.
@@ -238,9 +238,9 @@ impl RedbBuilder {
         self
     }
 
-    /// Sets whether the store is opened in a folder whose file system has no locks, such as some network file systems.
-    /// The caller must then ensure that no other process opens the store: two processes would lose each other's timers.
-    /// False by default: such a folder is refused.
+    /// Sets whether the store is opened on a file system without locks, such as some network file systems. The caller
+    /// must then ensure that no other process opens the store: two processes would lose each other's timers. False by
+    /// default: such a file system is refused.
     #[must_use]
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
@@ -262,8 +262,8 @@ impl RedbBuilder {
     /// Reads all pages of the database at this path, and compares their checksums. Changes nothing, and does not look
     /// at the journal, whose records each opening compares. Takes time in proportion to the file.
     ///
-    /// Returns the first page that is damaged, with its offset in the file, and the timers that are damaged, as far as
-    /// they can be read. Without a damaged page there are no faults; [`TimerStore::check`] looks at the structure.
+    /// Returns the first damaged page, with its offset in the file. Also returns the damaged timers, as far as they can
+    /// be read. If all pages are undamaged, returns no faults: [`TimerStore::check`] looks at the structure.
     ///
     /// # Errors
     ///
@@ -339,11 +339,10 @@ impl RedbBuilder {
     /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is
     /// damaged or not a store; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
     ///
-    /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
-    /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
-    /// and the message names the file. An empty file in its place opens the store as it was at the last checkpoint, up
-    /// to 10 s before: operations that were acknowledged since then are lost. A store that was closed can be opened
-    /// without the file.
+    /// If acknowledged operations cannot be read, the opening fails with `Corrupt`. The message names the first damaged
+    /// record. Without the file `<path>.ops` a store that was not closed is not opened either, and the message names
+    /// the file. With an empty file in its place, the store opens as it was at the last checkpoint, up to 10 s before.
+    /// Operations that were acknowledged since then are lost. A store that was closed can be opened without the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         self.start(places)
@@ -508,8 +507,8 @@ impl RedbStore {
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
-        // A waker may drop the last reference to the store on one of the store's own threads, which cannot wait for
-        // itself.
+        // A waker may drop the last reference to the store on one of the store's own threads. Such a thread cannot wait
+        // for itself.
         let present = thread::current().id();
         if [committer.thread().id(), syncer.thread().id()].contains(&present) {
             return Ok(());

@@ -2,13 +2,13 @@
 //!
 //! Two threads share this part. The thread that commits makes batches, writes them, and says when a sync begins. On a
 //! slow disk the second thread waits for the sync, and answers the callers that waited. So a batch is made while the
-//! batch before it is synced. A request that need not wait for the disk, a claim or the end of a delivery for example,
-//! is answered at once.
+//! batch before it is synced. Requests that need not wait for the disk are answered at once: claims and ends of
+//! deliveries, for example.
 //!
-//! On a quick disk the change from one thread to the other takes about as long as the sync. There the thread that
-//! commits syncs the journal itself when callers wait for a sync, and makes no batch until the disk has answered. After
-//! a sync that fails or takes more than a millisecond, the disk counts as slow, for sixty times the length of that
-//! sync. So a disk that stalls now and then holds the thread that commits up for a sixtieth of the time at most.
+//! On a quick disk the change from one thread to the other takes about as long as the sync. So the thread that commits
+//! syncs the journal itself when callers wait for a sync. It makes no batch until the disk has answered. A sync that
+//! fails or takes more than a millisecond makes the disk count as slow, for sixty times the sync's length. So a disk
+//! that stalls now and then delays the thread that commits for at most a sixtieth of the time.
 //!
 //! # The states of a batch
 //!
@@ -24,20 +24,20 @@
 //!
 //! # When a sync begins
 //!
-//! The thread that commits orders a sync once a caller waits for the disk, or 20 ms after the first batch that nobody
-//! waits for. While a sync is under way it makes further batches. It does so at once if a request need not wait for the
-//! disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier. When the sync
-//! has ended, the callers that it answered get a moment to come back, and their requests are in the next sync.
+//! The thread that commits orders a sync once a caller waits for the disk. For batches without such a caller it does so
+//! 20 ms after the first. While a sync is under way it makes further batches. It does so at once if a request need not
+//! wait for the disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier.
+//! When the sync has ended, its callers get a moment to send their next requests. These requests are in the next sync.
 //!
 //! # A sync that fails
 //!
-//! After an error nothing is known of the bytes that were written, so all notes since the checkpoint count as not
-//! written. The thread that commits makes a checkpoint: then the database has the batches without the journal, and all
-//! callers are answered. If the checkpoint fails, too, all callers that wait for the disk get
-//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made after the sync that failed.
-//! Their batches stay: they are run again in the database that is opened again, and their notes are written again. A
-//! batch whose note was written cannot be taken back. Later batches, some of them answered, depend on it: the claim of
-//! a timer, for example, whose creation waits for the disk.
+//! After an error nothing is known of the written bytes. So all notes since the checkpoint count as not written. The
+//! thread that commits makes a checkpoint: then the database has the batches without the journal, and all callers are
+//! answered. If the checkpoint fails, too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown). This includes the callers of batches that were made after the
+//! failed sync. Their batches stay: they are run again in the database that is opened again, and their notes are
+//! written again. A batch whose note was written cannot be taken back. Later batches, some of them answered, depend on
+//! it: the claim of a timer, for example, whose creation waits for the disk.
 //!
 //! # Checkpoints
 //!
@@ -48,7 +48,7 @@
 //! # Invariants
 //! P1. An answer that waits is kept in a single place, and is sent once: after the sync, the checkpoint or the error
 //!     that decides about its batch.
-//! P2. No caller's code runs under the lock. A caller is woken by the thread that sends its answer, so a waker that
+//! P2. No caller's code runs under the lock. The thread that sends an answer also wakes the caller. So a waker that
 //!     blocks holds up all other callers.
 //! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
@@ -240,7 +240,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which requests that wait for the disk are gathered, if a sync is under way or ordered.
+    /// Returns the moment until which a batch gathers requests that wait for the disk. `None` unless a sync is under
+    /// way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {

@@ -4,14 +4,13 @@
 //! before it is answered. So two amounts of bytes are kept back for these changes:
 //!
 //! - the *mark*: while fewer bytes than this are free, no new timer is stored;
-//! - the *reserve*: a file beside the database, half as long as the mark, in case other programs fill the disk to the
-//!   last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made again
-//!   once there is room for it.
+//! - the *reserve*: a file beside the database, half as long as the mark. It helps if other programs fill the disk to
+//!   the last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made
+//!   again once there is room for it.
 //!
-//! On a small file system the mark is reduced to an eighth of the file system, but not below 24 MiB. The reason is that
-//! a checkpoint writes as many bytes as the journal has, and half the mark must suffice for a checkpoint. The mark is
-//! never more than half of the file system. Quotas and limits of file sizes are not seen in advance. They show when a
-//! change fails.
+//! On a small file system the mark is reduced to an eighth of its size, but not below 24 MiB. A checkpoint writes as
+//! many bytes as the journal has, and half the mark must suffice for that. The mark is never more than half of the file
+//! system. Quotas and limits of file sizes are not seen in advance. They show when a change fails.
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::{IfPresent, Op};

@@ -15,7 +15,8 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace in which the timers are. `None` with a label or a key means the namespace whose name is empty.
+    /// The namespace of the timers. `None` means all namespaces. With a label or a key, `None` means the namespace
+    /// whose name is empty.
     pub namespace: Option<Box<str>>,
     /// A label that the timers have.
     pub label: Option<Box<str>>,
@@ -35,7 +36,7 @@ pub struct Filter {
     /// The moment after which the timers were made. This moment may be in the future, since a clock that was ahead may
     /// have made timers.
     pub created_after: Option<UtcMillis>,
-    /// Whether the list begins with the last timer of its order, and goes backwards.
+    /// Whether the list goes backwards, from the last timer of its order.
     pub descending: bool,
 }
 
@@ -93,7 +94,7 @@ impl Filter {
     }
 }
 
-/// The place at which a list goes on after a page. It is valid only with the filter of that page.
+/// The place at which a list goes on after a page. A cursor is valid only with the filter of its page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 

@@ -13,7 +13,8 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. The variants are named like the methods.
+/// A call of a [`TimerStore`] with an answer, in the form that a [`Hook`] sees. The variants are named like the
+/// methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {

@@ -30,8 +30,9 @@ pub(crate) const AN_HOUR: usize = 3;
 pub struct Horizon {
     /// The store's time, at which the first span ends.
     pub now: UtcMillis,
-    /// The spans in order. Each begins where the span before it ends. They are: already due; due within 1 minute, 10
-    /// minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and due later.
+    /// The spans in order. Each span begins at the end of the span before. The first span has the timers that are
+    /// already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days and
+    /// 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
     /// The number of pending timers that no span counts. They are due in spans whose counts are lower bounds.
     pub unplaced: u64,
@@ -40,8 +41,8 @@ pub struct Horizon {
 /// A row of a [`Horizon`]: the timers that are due between the end of the row before and the end of this row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The longest time until timers of this span are due. It is zero for timers that are already due, and `None` for
-    /// the last span.
+    /// The longest time until timers of this span are due. Zero for timers that are already due, and `None` for the
+    /// last span.
     pub within: Option<Duration>,
     /// The last moment of the span. In spans of 6 hours and more, this is the last millisecond of an hour of UTC.
     pub until: UtcMillis,

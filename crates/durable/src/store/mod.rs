@@ -47,7 +47,7 @@ use tourbillon_words::UtcMillis;
 /// The future that a call of a store returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The failures that a change must survive once it is acknowledged.
+/// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// No failure. The change is in memory when the call returns, and in the file some 20 ms later. The change is lost
@@ -113,7 +113,7 @@ pub enum Op {
     /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps its scheduled
     /// instant. So the later occurrences of the series do not move.
     Move(Address, UtcMillis),
-    /// Stops the deliveries of a timer or of a series until [`Resume`](Self::Resume).
+    /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
     Pause(Address),
     /// Makes a paused timer, or series, pending again.
     Resume(Address),
@@ -199,7 +199,7 @@ pub enum Outcome {
         id: TimerId,
         /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
-        /// The id of the next occurrence, if the timer is of a series that goes on.
+        /// The id of the next occurrence, if the timer belongs to a series that goes on.
         next: Option<TimerId>,
         /// The number of instants of the series that were left out because they had passed.
         skipped: u64,
@@ -207,8 +207,8 @@ pub enum Outcome {
     /// The number of timers that were made pending again. If the number is below the limit, no timer is parked for the
     /// reason any more.
     Unparked(u32),
-    /// No timer is stored under that id or key. A timer that is delivered at most once is removed at its claim. So its
-    /// delivery may still begin after this outcome, until the lease of the claim is over.
+    /// No timer is stored under the id or key. A claim removes a timer that is delivered at most once. So the delivery
+    /// of such a timer may still begin after this outcome, until the lease of the claim is over.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
@@ -383,8 +383,8 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these
-    /// changes, and all changes that were answered before, have the durability. So a call without operations makes
-    /// earlier changes durable.
+    /// changes and all changes answered before have the durability. So a call without operations makes earlier changes
+    /// durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases. So
@@ -394,8 +394,8 @@ pub trait TimerStore: Send + Sync + 'static {
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// Claims timers as [`claim`](Self::claim) does, but no namespace gets more than its share of a runtime's places
-    /// for deliveries. The timers of a namespace that has its share are passed over, and later timers of other
-    /// namespaces are claimed. By default a store ignores the shares and claims by the due moments alone.
+    /// for deliveries. If a namespace has its share, the claim passes over its timers, and takes later timers of other
+    /// namespaces. By default a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);
@@ -425,8 +425,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the timers that claim number `claim` has leased, for a claimant that did not get the answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases: each lasts a whole lease time from now on. Returns the timers whose leases are lost, because
-    /// another holder has the timer, or the timer has ended.
+    /// Extends leases: each lease lasts a whole lease time from now on. Returns the timers whose leases are lost,
+    /// because another holder has the timer, or the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
     /// Ends leases whose time is over, up to the limit.
@@ -443,7 +443,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns a stored timer; `None` if no timer has this id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
-    /// Returns a page of the timers that match the filter. The store finds them by an index and never by counting.
+    /// Returns a page of the timers that match the filter. The store finds the page by an index, and does not count
+    /// through earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
     /// Returns the numbers of stored timers.
@@ -456,9 +457,9 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
-    /// A damaged record that was set aside leaves index entries behind, by which its timer was found. Each such entry
-    /// is a fault with that timer's id. The operation that next uses the key or the label removes the entry, and so
-    /// does a claim.
+    /// A damaged record that was set aside leaves the index entries of its timer behind. Each of these entries is a
+    /// fault with the timer's id. The next operation by the entry's key or label removes the entry, and so does a
+    /// claim.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.

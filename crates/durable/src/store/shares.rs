@@ -22,8 +22,8 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The places for deliveries that a runtime has free, and the number that each namespace uses. A claim divides the free
-/// places by these numbers.
+/// The number of free places for deliveries in a runtime, and the number of places that each namespace uses. A claim
+/// divides the free places by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -35,7 +35,7 @@ pub struct Shares {
     pub late: Option<Late>,
 }
 
-/// Limits the late timers that each namespace may take: after a downtime there may be millions.
+/// Limits the late timers that each namespace may take. After a downtime, millions of timers may be late.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {

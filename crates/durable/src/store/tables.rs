@@ -107,7 +107,7 @@ pub(crate) trait Tables {
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry. Returns its value, if there was one.
+    /// Removes an entry. Returns the entry's value; `None` if no entry has this key.
     ///
     /// # Panics
     ///

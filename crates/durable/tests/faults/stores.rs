@@ -12,7 +12,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// A store that fails on command.
+/// A store in memory that fails when a test wants it. [`Failures`] decides how it fails.
 pub(crate) type Failing = Hooked<Failures>;
 
 /// The failures of a [`Failing`] store.
@@ -29,7 +29,7 @@ pub(crate) struct Failures {
     away: Mutex<Away>,
 }
 
-/// The parts of a store that do not answer to ends.
+/// The parts of a store that do not answer to ends of deliveries.
 #[derive(Default)]
 struct Away {
     parts: Vec<u32>,

@@ -43,7 +43,7 @@ impl Log {
         Self(OpenOptions::new().create(true).append(true).open(path).unwrap())
     }
 
-    /// Writes a line, in one call. Returns once it is on the disk.
+    /// Writes a line, in a single write. Returns once the line is on the disk.
     pub(crate) fn write(&self, line: &Line) {
         self.write_later(line);
         self.0.sync_data().unwrap();

@@ -96,7 +96,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     assert_whole(&store);
 }
 
-/// A file that counts the bytes that are read from it.
+/// A file that counts the bytes of all reads.
 #[derive(Debug)]
 struct Counted {
     file: FileBackend,

@@ -23,7 +23,7 @@ use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
 use std::collections::BTreeMap;
 
-/// The tables that are indexes: they lead to timers.
+/// The tables that are indexes: their entries lead to timers.
 pub(super) const INDEXES: [Table; 8] = [
     Table::Keys,
     Table::Keyless,
@@ -38,7 +38,8 @@ pub(super) const INDEXES: [Table; 8] = [
 /// The number of faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
 
-/// Returns the id that an entry names. In the table of keys the id is in the value, elsewhere in the key.
+/// Returns the id that an entry names. In the table of keys the id is in the value. In other tables the id is in the
+/// key.
 pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
@@ -80,7 +81,7 @@ struct Found {
     entries: BTreeMap<Table, u64>,
 }
 
-/// Makes a check. It keeps no timer in memory.
+/// Checks the structure of all tables. Keeps no timer in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
     /// The tables that are left out, since a store of an earlier version lacks them.

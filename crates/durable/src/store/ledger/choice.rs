@@ -21,7 +21,7 @@ pub(super) const PAGE: usize = 256;
 pub(crate) struct Chosen {
     /// The due moments and ids of the timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which another claim with the same shares takes more timers.
+    /// The moment from which another claim with the same shares takes more timers. `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Choice<'c, T> {
     taken: BTreeMap<Box<str>, Taken>,
 }
 
-/// The numbers of timers that a claim has taken of a namespace: all of them, and the late timers among them.
+/// The number of timers that a claim has taken of a namespace, and the number of late timers among them.
 #[derive(Default)]
 struct Taken {
     all: usize,
@@ -92,7 +92,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.now - moment_of(entry) > limit.after
     }
 
-    /// Adds the timer of an entry to the choice. Its record has `bytes` bytes.
+    /// Adds the timer of an entry to the choice. The timer's record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.timers.push((moment_of(entry), id));
@@ -104,7 +104,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which another claim would take more. The earliest such moment counts.
+    /// Notes a moment from which another claim would take more. The earliest noted moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }

@@ -9,7 +9,8 @@ use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The changes that a transaction makes to the numbers of the hours. They are written at the transaction's end.
+/// The changes that a transaction makes to the numbers of timers by hour. The changes are written at the transaction's
+/// end.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     changes: Deltas<u32>,

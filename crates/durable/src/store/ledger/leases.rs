@@ -51,7 +51,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// Returns the timer that an entry names. Removes an entry that does not belong to its timer: such an entry would
     /// stop every later claim.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
@@ -119,7 +119,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// Returns the timer that an entry names. Removes an entry that does not belong to its timer: such an entry would
     /// stop every later reap.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;

@@ -94,7 +94,7 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Withdraws a timer. Returns whether a delivery of it has begun.
+    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
     pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
         match step(timer, Event::Withdraw(withdrawal), self.now) {
             Ok(Next::Stays(marked)) => self.timers.change(timer, &marked).map(|()| true),
@@ -103,7 +103,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Removes a timer that has ended, and remembers its id.
+    /// Removes a timer that has ended, and remembers its id if the caller chose the id.
     fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.remembered.remember(self.timers.tables(), timer)?;
         self.timers.delete(timer)
@@ -115,7 +115,7 @@ impl<T: Tables> Lifecycle<T> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));
         };
-        // If a clock that was ahead made the occurrence, the series goes back to the present time.
+        // The occurrence may come from a clock that was ahead. Then the series goes back to the present time.
         let made_ahead = timer.created > self.now + AHEAD;
         let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
         let following = series.following(from, self.now);

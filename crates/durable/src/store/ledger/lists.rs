@@ -124,7 +124,7 @@ impl<'l, T: Tables> List<'l, T> {
     }
 
     pub(super) fn page(&self) -> Result<Page, StoreError> {
-        // No stored timer is in one of these phases.
+        // A stored timer is never done or withdrawn.
         if let Some(Phase::Done | Phase::Withdrawn) = self.filter.phase {
             return Ok(Page::default());
         }
@@ -160,7 +160,7 @@ impl<'l, T: Tables> List<'l, T> {
         }
     }
 
-    /// Reads a page from at most `looks` entries of the table. Returns the number of entries that were read, too.
+    /// Reads a page from at most `looks` entries of the table. Also returns the number of entries that were read.
     fn look_at_entries(&self, after: Option<&[u8]>, looks: usize) -> Result<(Page, usize), StoreError> {
         let (way, tables) = (&self.way, self.reader.tables);
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);

@@ -11,8 +11,8 @@ use tourbillon_words::UtcMillis;
 pub(crate) struct MadeDue {
     /// The earliest due moment of the pending timers that the transaction has stored.
     pub(crate) first: Option<UtcMillis>,
-    /// The timers that are due before the frontier, each with its namespace and index entry (L7). Claims have read the
-    /// index up to the frontier already.
+    /// The timers that are due up to the frontier, each with its namespace and index entry (L7). Claims have already
+    /// read this part of the index.
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
     /// The frontier: the due moment up to which claims have read the index.
     frontier: Option<UtcMillis>,
@@ -20,7 +20,7 @@ pub(crate) struct MadeDue {
 
 impl MadeDue {
     /// Sets the frontier, the due moment up to which claims have read the index. From then on the entries of timers
-    /// that are due before the frontier are noted.
+    /// that are due up to the frontier are noted.
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }

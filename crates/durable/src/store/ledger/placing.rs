@@ -50,7 +50,7 @@ impl<T: Tables> Lifecycle<T> {
         if timer.has_chosen_id {
             self.remembered.forget(self.timers.tables(), id)?;
         }
-        // The series has gone on without this occurrence, and its next occurrence has the key.
+        // The series has gone on without this occurrence. The next occurrence of the series has the key.
         timer.series = None;
         if let Some(key) = &timer.key
             && self.timers.load_owner(&timer.namespace, key)?.is_some()

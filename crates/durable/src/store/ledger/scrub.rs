@@ -89,8 +89,8 @@ pub(super) fn look<T: Tables>(
 }
 
 impl Suspect {
-    /// Returns whether the entry is undamaged. A record must be readable, and its timer must have all entries. Any
-    /// other entry must belong to the timer that it names.
+    /// Returns whether the entry is undamaged. An entry that is a record must be readable, and all entries of its timer
+    /// must be stored. Any other entry must belong to the timer that it names.
     fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
         if self.table != Table::Timers {

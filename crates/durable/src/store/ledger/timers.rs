@@ -122,7 +122,7 @@ impl<T: Tables> Timers<T> {
 
 /// Methods that change timers.
 impl<T: Tables> Timers<T> {
-    /// Stores a new timer. No stored timer has its id or its key.
+    /// Stores a new timer. The caller ensures that no stored timer has the same id or key.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
         for entry in entries(timer) {
             self.put(&entry)?;
@@ -182,7 +182,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes an entry of a timer. The entry of a key stays if it names another timer by now.
+    /// Removes an entry of a timer. Keeps the entry of a key if that entry names another timer by now.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -213,7 +213,7 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that read for a change. They mend the damage that they meet.
+/// Methods that read timers for a change, and mend the damage that they meet.
 impl<T: Tables> Timers<T> {
     /// Returns whether a record is stored under this id, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
@@ -232,8 +232,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the stored timer that an entry names. If neither the timers nor the quarantine have a record, the timer
-    /// is lost: its id is set aside without a record.
+    /// Returns the stored timer that an entry names. If neither the timers nor the quarantine have a record of it, the
+    /// timer is lost. Then its id is set aside without a record.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -249,8 +249,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. If the key's entry does not belong to the timer that it names, the entry is
-    /// removed. A record that was set aside leaves such an entry behind.
+    /// Returns the timer that owns a key. Removes the key's entry if it does not belong to the timer that it names. A
+    /// record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;

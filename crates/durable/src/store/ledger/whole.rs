@@ -41,8 +41,8 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.finish()
     }
 
-    /// Sets the moment up to which claims have read the index. From then on the transaction notes the timers that it
-    /// makes due until that moment.
+    /// Sets the moment up to which claims have read the index. From now on the transaction notes each pending timer
+    /// that it stores and that is due up to this moment.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
@@ -177,7 +177,7 @@ impl<T: Tables> Ledger<T> {
         Ok(damaged)
     }
 
-    /// Removes the records that were set aside. Returns their number.
+    /// Removes the records that were set aside because they could not be read. Returns their number.
     pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
         Quarantine::forget(self.tables())
     }

@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes, with a file or replacement of its own.
+/// A part of a store's bytes. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
@@ -107,7 +107,7 @@ impl Places {
                 let beside = beside(path);
                 let file = open(&beside)?;
                 admit(path, file.try_lock(), *without_locks)?;
-                // An earlier start may have made the files and died before it synced their names.
+                // An earlier process may have made the files, and died before it synced the names of the files.
                 sync_folder(path)?;
                 Arc::new(FileBackend::new(file).map_err(converted)?)
             }

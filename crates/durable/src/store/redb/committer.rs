@@ -36,7 +36,7 @@ const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time for which a batch waits for further requests from the callers of the last batch.
 const GATHERING: Duration = Duration::from_micros(200);
-/// The number of leases that are ended in one transaction at the start.
+/// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
 
 /// The state of the thread that commits.
@@ -148,7 +148,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends leases whose holders are gone. Returns whether there were any.
+    /// Ends leases whose holders are gone, at most [`ENDED_AT_ONCE`]. Returns whether there were such leases.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
@@ -359,7 +359,8 @@ impl Committer {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             self.turns = turns;
-            // A request that changes nothing may repeat an earlier request whose effect is not durable yet.
+            // A request that changes nothing may repeat an earlier request, and the effect of that request may not be
+            // durable yet.
             return self.keep_promise(batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;

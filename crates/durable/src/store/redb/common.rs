@@ -23,8 +23,8 @@ pub(super) struct Common {
     /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. Readers avoid
     /// this lock, since the thread that commits may hold the lock for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
-    /// The state after the last batch, for readers. Only the thread that commits begins transactions that read. Their
-    /// beginning needs a lock that redb holds while it syncs a file that grows.
+    /// The state after the last batch, for readers. Only the thread that commits begins read transactions: the
+    /// beginning needs a lock that redb may hold during a sync.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed, and the database was not opened again since.
@@ -79,7 +79,7 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Takes away the readers' snapshot of the last batch: they use the database itself until the next call of
+    /// Takes away the readers' snapshot of the last batch. Readers use the database itself until the next call of
     /// [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
@@ -89,7 +89,7 @@ impl Common {
         let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let former = core::mem::replace(&mut *shown, snapshot);
         drop(shown);
-        // The end of the former snapshot takes a lock of redb's, so it comes last.
+        // The former snapshot is dropped last, since the drop takes a lock of redb's.
         drop(former);
     }
 
@@ -118,7 +118,7 @@ impl Common {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Counts a sync of this length, and notes the length of the journal's file.
+    /// Counts a sync that took this time, and notes the length of the journal's file.
     pub(super) fn synced(&self, took: Duration, journal_len: u64) {
         self.count(|stats| {
             stats.syncs += 1;

@@ -62,7 +62,7 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of a head, by which a search finds it.
+/// The first bytes of a record's head, by which a search finds the head.
 const MARK: [u8; 3] = *b"tbj";
 /// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
 pub(super) const VERSION: u8 = 3;
@@ -78,7 +78,8 @@ const SECTOR: u64 = 512;
 /// The length in bytes beyond which the journal's file is cut after a durable commit of the database.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is being made. They are not a record.
+/// The bytes at the start of the journal's file while the database is being made. A reader does not take them for a
+/// record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
 /// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
@@ -106,7 +107,7 @@ pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note that the database is being made, since it is complete.
+/// Removes the note that the database is being made. The database is complete now.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
@@ -233,7 +234,8 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Writes all records to the file, after [`reserve`](Self::reserve). After that the operating system has them.
+    /// Writes all records to the file, so that the operating system has them. Needs a call of
+    /// [`reserve`](Self::reserve) before.
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             reach(Point::BeforeJournalWrite);

@@ -211,7 +211,8 @@ impl fmt::Debug for RedbBuilder {
 }
 
 impl RedbBuilder {
-    /// Sets the clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
+    /// Sets the clock by which timers are due. The clock counts from the start of 1970. The default is the
+    /// [`WallClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -299,22 +300,22 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at this path has set aside. Call this once their timers were made
-    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name them, and [`Counts::quarantined`] is
-    /// zero. First opens the store, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number
-    /// of records.
+    /// Removes the damaged records that the store at this path has set aside. Call this once the lost timers were made
+    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name the records, and
+    /// [`Counts::quarantined`] is zero. First opens the store, and scrubs all of it as [`scrub`](Self::scrub)
+    /// describes. Returns the number of removed records.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open). Fails with [`StoreErrorKind::Corrupt`], too, and removes nothing if it finds records
-    /// that were not set aside before: a check names them first.
+    /// As [`open`](Self::open). Also fails with [`StoreErrorKind::Corrupt`] if it finds damaged records that were not
+    /// set aside before. Then it removes nothing, so that a check can name these records first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
-        // The scrub removes the entries that lost timers have left in the indexes. For that it looks at the records
-        // that were set aside.
+        // The scrub removes the entries that lost timers have left in the indexes. It needs the records that were set
+        // aside for that.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
@@ -349,7 +350,8 @@ impl RedbBuilder {
     }
 
     /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
-    /// [`Part::Timers`] it is called several times: before the first use, and whenever the database is opened again.
+    /// [`Part::Timers`], `make` is called several times before the first use, and whenever the database is opened
+    /// again.
     ///
     /// # Errors
     ///
@@ -445,7 +447,7 @@ impl RedbStore {
     }
 
     /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
-    /// Other changes wait until this has ended. The time grows with the length of the file.
+    /// Other changes wait until the compaction has ended. It takes longer for a longer file.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -484,7 +486,7 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if the last changes that nobody waits for could not be made durable.
+    /// Fails if changes without waiting callers could not be made durable.
     ///
     /// # Examples
     ///
@@ -503,7 +505,7 @@ impl RedbStore {
     }
 
     fn stop(&mut self) -> Result<(), StoreError> {
-        // The scrubber has the queue, too. So it must end before the queue can close.
+        // The scrubber also has the queue, so the scrubber must end before the queue can close.
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };

@@ -155,7 +155,7 @@ impl Opener {
 }
 
 /// Returns the version of a database's schema; `None` if the database has no version. Fails for a version that this
-/// library cannot bring up to date. The stored version has no checksum, since nearly all other values are refused.
+/// library cannot bring up to date. The stored version needs no checksum, since nearly all damaged values are refused.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -166,7 +166,7 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
         (StoreErrorKind::NewerSchema, message)
     } else {
-        // No release wrote it.
+        // No release of this crate has written so old a version.
         let message = format!(
             "version {schema} of the schema is not read any more, {SCHEMA} is: write a backup with the version that made \
              the store, and restore it"
@@ -201,7 +201,8 @@ pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
 }
 
-/// Removes the records that were set aside, in a database that was closed. Returns their number.
+/// Removes the records that were set aside because they could not be read. The database must have been closed. Returns
+/// their number.
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {
         return Err(StoreError::new(
@@ -216,7 +217,7 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The numbers that a database has stored about itself.
+/// The numbers about a store that its database has stored.
 struct Numbers {
     store: u64,
     sequence: u64,

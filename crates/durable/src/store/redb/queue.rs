@@ -134,8 +134,7 @@ impl Bell {
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Tells the queue that a sync has ended. With `calls` it also tells the thread that commits that there is work for
-    /// it.
+    /// Tells the queue that a sync has ended. With `calls`, also tells the thread that commits to look for work.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
@@ -210,7 +209,7 @@ impl Drop for Receiver {
         state.is_closed = true;
         let lost = mem::take(&mut state.requests);
         drop(state);
-        // The drop calls wakers of callers, so it comes after the lock's release.
+        // The drop calls wakers of callers, so the lock is released before.
         drop(lost);
     }
 }

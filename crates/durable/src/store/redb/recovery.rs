@@ -29,7 +29,7 @@ struct Outage {
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number of the database that the journal belongs to.
+    /// The number of the store, by which the journal recognizes its database.
     store: u64,
     /// The reason why the database is closed; `None` while it is open.
     outage: Option<Outage>,
@@ -55,7 +55,7 @@ impl Recovery {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }
 
-    /// Closes the database after an error. The first attempt to open it again may come at once.
+    /// Closes the database after an error. The first attempt to open the database again may come at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
         if error.kind() == StoreErrorKind::Full {

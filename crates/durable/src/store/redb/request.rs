@@ -14,7 +14,7 @@ use tourbillon_words::UtcMillis;
 
 pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 
-/// A request to the thread that commits. Each has one reply.
+/// A request to the thread that commits. Each request has a single reply.
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
@@ -26,7 +26,7 @@ pub(super) enum Request {
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
-    /// Mends entries that a scrub has found.
+    /// Mends the damaged entries that the scrub has found.
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
@@ -120,8 +120,8 @@ impl Request {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the request to the notes of the batch, in the form of the journal. Adds nothing for a request that is never
-    /// noted.
+    /// Adds the request to `notes`, the batch's record for the journal. Some kinds of requests are never noted, and add
+    /// nothing.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -293,7 +293,8 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Returns each operation in all of its forms. A new operation does not compile without a line here.
+    /// Returns each operation in all of its forms. The `match` below does not compile without a line for a new
+    /// operation.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to make the reserve.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The mark is at most this part of the file system (one divided by this number), but not below [`LEAST`].
+/// The divisor for small file systems: the mark is at most the size divided by this number, but not below [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -190,7 +190,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns the number of free bytes on a file's file system, and the number of all its bytes.
+/// Returns the number of free bytes and the number of all bytes of the file system that has a file.
 #[cfg(target_os = "linux")]
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

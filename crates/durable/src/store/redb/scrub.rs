@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_secs(60);
 /// The number of consecutive failed steps after which the scrub goes on with the next table.
 const MOST_FAILURES: u32 = 10;
 
-/// Runs the thread that scrubs. The thread ends when this is dropped.
+/// Runs the thread that scrubs. The thread ends when the `Scrubber` is dropped.
 pub(super) struct Scrubber {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,

@@ -69,7 +69,7 @@ trait Entries {
     fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError>;
 }
 
-/// The function that is called for each entry, until it returns false.
+/// The function that is called for each entry. Its result false stops the calls.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
 /// Changes the entries of an open table.
@@ -235,7 +235,8 @@ impl<'t> Writing<'t> {
         self.has_failed.get()
     }
 
-    /// Makes the changes so far permanent in the transaction: [`undo`](Self::undo) does not take them back.
+    /// Makes the changes so far permanent in the transaction. A later [`undo`](Self::undo) does not take these changes
+    /// back.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }

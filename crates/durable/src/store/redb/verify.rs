@@ -25,7 +25,7 @@ const CACHE: usize = 16 * 1024 * 1024;
 /// The name that faults of pages have in place of a table's name.
 const PAGES: &str = "pages";
 
-/// A file that is only read, with changes that stay in memory.
+/// A file that is only read. Changes of its bytes stay in memory.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -100,7 +100,7 @@ impl StorageBackend for Overlay {
         self.with(|changed| {
             changed.len = changed.len.max(offset + data.len() as u64);
             let old = changed.writes.insert(offset, data.to_vec());
-            // Pages are written whole. A shorter write leaves the rest of the longer write before it.
+            // Pages are written whole. A shorter write at an offset keeps the rest of an earlier, longer write.
             if let (Some(old), Some(new)) = (old, changed.writes.get_mut(&offset))
                 && old.len() > new.len()
             {

@@ -11,9 +11,9 @@
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! *Again* means that the request is repeated. If no repetition succeeds, and the outcome of any attempt is unknown, the
-//! outcome of the call is unknown. The last answer changes this only if it holds for the first attempt as well. That is
-//! so in three cases: the request cannot be read, its content is refused, or another timer has its key.
+//! *Again* means that the request is repeated. If no repetition succeeds, and the outcome of any attempt is unknown,
+//! the outcome of the call is unknown. The last answer changes this only if it holds for the first attempt as well.
+//! There are three such answers: the request cannot be read, its content is refused, or another timer has its key.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};

@@ -82,9 +82,9 @@ pub(super) struct Fields {
 impl Fields {
     /// Reads an expression. If a field is wrong, fails with a description of the fault.
     ///
-    /// The checks are stricter than croner's. croner accepts `1,,2`, `1MON` for 11, `MON` for January, `15W3` for
-    /// `15W`, `L,LW` for `LW`, and letters of other scripts. In the weekday it ignores an `L` alone. It takes seconds
-    /// to parse `,` as a minute.
+    /// The checks are stricter than croner's. Besides letters of other scripts, croner accepts `1,,2`, `1MON` for 11,
+    /// `MON` for January, `15W3` for `15W`, and `L,LW` for `LW`. In the weekday it ignores an `L` alone. It takes
+    /// seconds to parse `,` as a minute.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));

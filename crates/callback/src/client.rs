@@ -29,7 +29,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 pub struct CallerSettings {
     /// Decides which addresses may be called.
     pub guard: Guard,
-    /// Decide when the breakers of hosts open, and for how long.
+    /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
     /// How long resolving a name may take. Connecting to an address may take the same time. 5 s by default.
     pub connect_timeout: Duration,

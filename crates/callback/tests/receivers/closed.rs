@@ -13,23 +13,23 @@ use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
 /// How a receiver ends a connection after its first answer.
 #[derive(Clone, Copy, Debug)]
 enum Close {
-    /// Closes it at once after the answer.
+    /// Closes the connection at once after the answer.
     AtOnce,
-    /// Closes it 30 ms after the answer. The next request may come during that time.
+    /// Closes the connection 30 ms after the answer. The next request may come during that time.
     AfterAWhile,
-    /// Closes it when the first byte of the next request has come.
+    /// Closes the connection when the first byte of the next request has come.
     WithinTheRequest,
-    /// Closes it when the next request has come.
+    /// Closes the connection when the next request has come.
     AfterTheRequest,
-    /// Resets it when the first byte of the next request has come.
+    /// Resets the connection when the first byte of the next request has come.
     ResetWithinTheRequest,
-    /// Resets it when the next request has come.
+    /// Resets the connection when the next request has come.
     ResetAfterTheRequest,
-    /// Closes it in the middle of the next answer's head.
+    /// Closes the connection in the middle of the next answer's head.
     WithinTheAnswer,
-    /// Closes it some time after the next request has come, as if after work for the request.
+    /// Closes the connection some time after the next request has come, as if after work for the request.
     AfterWork,
-    /// Closes it, and from then on each new connection, too: the next request kills the receiver.
+    /// Closes the connection, and from then on each new connection: the next request kills the receiver.
     Dies,
 }
 

@@ -69,7 +69,8 @@ pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server that treats each request in the next manner of a list. After the end of the list, it repeats the last manner.
+/// A server that treats each request in the next manner of a list. After the end of the list, it repeats the last
+/// manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,

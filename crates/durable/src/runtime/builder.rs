@@ -267,9 +267,9 @@ impl Builder {
     }
 
     /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
-    /// default is [`Durability::Volatile`]. Then, if the process dies within some 20 ms after an end, the timer is
-    /// delivered again, under the same id. A higher durability makes such deliveries rarer, but not impossible. On a
-    /// store in parts ([`TimerStore::parts`]) other timers are delivered while an end waits.
+    /// default is [`Durability::Volatile`]. If the process dies within some 20 ms after the end of a delivery, the
+    /// timer is then delivered again, under the same id. A higher durability makes this rarer, but not impossible. Some
+    /// stores have parts ([`TimerStore::parts`]). Such a store delivers other timers while the end of a delivery waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self

@@ -47,7 +47,7 @@ pub struct Stats {
     pub unknown_kind: u64,
     /// The number of deliveries that lost their lease, or whose handler answered after the lease had ended.
     pub leases_lost: u64,
-    /// The number of ends that could not be reported to the store. Their timers are delivered again.
+    /// The number of deliveries whose end could not be reported to the store. Their timers are delivered again.
     pub ends_lost: u64,
     /// The number of stored records that could not be read.
     pub quarantined: u64,

@@ -4,7 +4,7 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A difference between the clocks up to this time is not a step.
+/// If the clocks differ by this time or less, the store's clock has not stepped.
 const LEAST: Duration = Duration::from_millis(500);
 /// The divisor of the time since the last comparison: by this fraction the clocks may drift apart without a step. It is
 /// 200 millionths. Clocks of two machines drift apart by less, even if nobody corrects them.

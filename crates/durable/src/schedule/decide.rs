@@ -220,7 +220,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The results of a decision, as far as it has been made.
+/// The interim results while a decision is computed.
 struct Work {
     overlap: Overlap,
     is_under_way: bool,

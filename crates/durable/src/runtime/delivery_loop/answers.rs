@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts the ends that the store has confirmed, and the ends that are lost. Then begins the deliveries that waited
-    /// for these ends.
+    /// Counts the ends of deliveries that the store has confirmed, and the ends that are lost. Then begins the
+    /// deliveries that waited for these ends.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {

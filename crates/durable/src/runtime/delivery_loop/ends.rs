@@ -54,10 +54,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends in one batch.
+/// The greatest number of ends of deliveries in a batch, which is sent to the store in one call.
 const BATCH: usize = 4_096;
 
-/// An end that the store has confirmed, with its outcome.
+/// The end of a delivery that the store has confirmed, with its outcome.
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
@@ -65,16 +65,17 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The ends that were stored or lost since the loop last took this value.
+/// The ends of deliveries that the store has confirmed or that are lost, since the loop last took this value.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches in order. A batch is `Ok` if the store has confirmed its ends, and `Err` if its ends are lost.
+    /// The batches of ends, in order. A batch is `Ok` if the store has confirmed its ends, and `Err` if its ends are
+    /// lost.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     /// The claimed timers whose deliveries waited for these ends. The deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of one part of the store, and the state of its call.
+/// The ends of deliveries for one part of the store, and the state of the call that reports them.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
     /// The ends of the present call. After an error that may pass, the ends of the call that is repeated after the
@@ -84,8 +85,8 @@ struct Part {
     /// The moment at which `state` last changed. The runtime's health derives from it how long a call has taken.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent one by one. After the store has refused a batch, this finds the end
-    /// at fault.
+    /// The number of ends that must still be sent one by one. A refused batch is sent in this way, to find the end at
+    /// fault.
     alone: usize,
 }
 
@@ -98,7 +99,7 @@ enum PartState {
 /// The answers to a batch. Each has the outcome of an end, and the due moment of the timer's next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
-/// The call that reports a batch of ends to a part of the store.
+/// The call that reports a batch of ends of deliveries to a part of the store.
 struct Report {
     part: u32,
     call: Call<Answers>,
@@ -113,7 +114,7 @@ impl Future for Report {
     }
 }
 
-/// Keeps all ends from the moment at which the loop takes them until the loop takes the store's answers.
+/// Keeps all ends of deliveries from the moment at which the loop takes them until the loop takes the store's answers.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
     /// The number of parts of the store. It is read once, at the start. The loop needs the number under the runtime's
@@ -125,9 +126,9 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends without an answer, plus the answered ends that the loop has not taken back.
+    /// The number of ends of deliveries without an answer, plus the answered ends that the loop has not taken back.
     count: usize,
-    /// The timers that have an end in this module. Empty if the store has no parts (C2).
+    /// The timers for which an end of a delivery is in this module. Empty if the store has no parts (C2).
     ids: HashSet<TimerId>,
     /// Claimed timers whose deliveries wait until the store has answered the end of the timer's last delivery (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
@@ -158,12 +159,14 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns whether a new end can be sent at once. Otherwise it may have to wait for the answer to another batch.
+    /// Returns whether a new end of a delivery can be sent at once. If not, it may wait for the answer to another
+    /// batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends without an answer, plus the answered ends that the loop has not taken back.
+    /// Returns the number of ends of deliveries without an answer, plus the answered ends that the loop has not taken
+    /// back.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -315,7 +318,8 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Returns the ends that were stored or lost since the last call, and the claimed timers that waited for them.
+    /// Returns the ends of deliveries that were stored or lost since the last call. Also returns the claimed timers
+    /// that waited for them.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -384,7 +388,8 @@ fn phase_of(op: &Op) -> Option<Phase> {
     }
 }
 
-/// Returns the timer whose delivery follows an end: the same timer, or the next occurrence of its series.
+/// Returns the timer whose delivery follows the end of a delivery: the same timer, or the next occurrence of its
+/// series.
 fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
     let (phase, next) = match (returned, outcome) {
         (Some(phase), _) => (phase, None),

@@ -103,7 +103,7 @@ impl<'a> Launcher<'a> {
             _ => self.threads.spawn(work),
         };
         // If the executor has panicked, the dropped work gives its timer back. The other timers of the claim must begin
-        // all the same: the store no longer has those that are delivered at most once.
+        // all the same: if they are delivered at most once, the store no longer has them.
         if catch_unwind(AssertUnwindSafe(spawn)).is_err() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);

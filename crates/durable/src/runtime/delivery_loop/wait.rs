@@ -13,7 +13,7 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// While this number of ends have no answer from the store, the loop claims no timer (R7).
+/// If the store has not answered this number of ends of deliveries, the loop claims no timer (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
@@ -22,7 +22,7 @@ enum Choice {
     Drive,
     /// Give back all deliveries under way, since their time to end after the stop is over.
     GiveBack,
-    /// Give up the ends, since the store has not answered within a lease's length after that time.
+    /// Give up the ends of deliveries: the store has not answered them within a lease's length after that time.
     GiveUp,
     Sleep {
         wakes: Wakes,

@@ -1,8 +1,8 @@
 //! Notices steps of the store's clock, and has the plans of schedules computed again after a step back.
 //!
-//! The loop compares the store's clock with a steady clock at each of its steps. A store can announce that its clock
-//! has stepped, which makes the loop compare at once. Without an announcement the loop notices a step at its next step,
-//! or when the program asks for a comparison.
+//! Whenever the loop acts, it compares the store's clock with a steady clock. A store can announce that its clock has
+//! stepped, which makes the loop act at once. Without an announcement the loop notices a step when it next acts, or
+//! when the program asks for a comparison.
 //!
 //! A *plan* is the next instant of a schedule. Some plans were computed while the store's clock was ahead. At the
 //! start, and after a step back, a worker computes these plans again. At most one worker does so at a time. The worker

@@ -72,7 +72,7 @@ impl Deliveries {
         self.running
     }
 
-    /// Returns the number of handlers that run although their deliveries are settled.
+    /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
         self.running.saturating_sub(self.under_way.len())
     }

@@ -61,11 +61,13 @@ pub(crate) struct Runtime {
 pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
-    /// The number of running handlers whose deliveries are settled, for example since the handler's time is over.
+    /// The number of running handlers whose deliveries have already ended, for example since the handler's time is
+    /// over.
     pub(crate) overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the store has not answered: to the loop, to a report of ends, or to a renewal of leases.
+    /// The time for which the store has not answered the loop. This includes reports of ends of deliveries, and
+    /// renewals of leases.
     pub(crate) stuck_for: Option<Duration>,
 }
 

@@ -96,10 +96,10 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The results of settled deliveries, until the loop takes them.
+/// The results of deliveries whose end is decided, until the loop takes them.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// The ends that must be reported to the store.
+    /// The ends of deliveries that must be reported to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
     /// Events for the observer that come from other threads. The loop emits them.
     pub(crate) events: Vec<Event>,
@@ -108,12 +108,12 @@ pub(crate) struct Settled {
 /// Describes the calls that the store has not answered, as last published by the loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends that the loop has taken and that the store has not confirmed yet.
+    /// The number of ends of deliveries that the loop has taken and that the store has not confirmed yet.
     pub(crate) ends: usize,
-    /// Whether a renewal of leases is in progress. The end of expired leases, which follows, belongs to it.
+    /// Whether a renewal of leases is in progress, or the end of expired leases that follows a renewal.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest waiting call began: a report of ends, or a renewal. The pause after a report's
-    /// error counts like a call. `None` if the loop waits for no answer.
+    /// The moment at which the oldest waiting call began: a report of ends of deliveries, or a renewal of leases. The
+    /// pause after a report's error counts like a call. `None` if the loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 

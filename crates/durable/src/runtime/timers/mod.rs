@@ -238,10 +238,11 @@ impl Timers {
         }
     }
 
-    /// Waits until no stored timer is due, no handler runs, and the store has confirmed all ends. It waits for at most
-    /// `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The call is for tests,
-    /// after a step of a manual clock. On a clock that runs, a timer without a delay is not due at once, but within the
-    /// next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at once.
+    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. It
+    /// waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The call
+    /// is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at once,
+    /// but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at
+    /// once.
     ///
     /// ```
     /// # use pollster::block_on;

@@ -126,7 +126,7 @@ impl NamespaceAdmin {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
-            // A timer was stored in the meantime. The namespace is restored with its limits and secrets.
+            // A timer was stored during the wait. The namespace is restored with its limits and secrets.
             let key: Box<str> = name.into();
             self.change(move |map| {
                 map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));

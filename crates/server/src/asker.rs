@@ -118,7 +118,7 @@ impl Asker {
 
     /// Records the hash of the token that permitted the request.
     pub(crate) fn signed(&self, token: &[u8; 32]) {
-        // A request is permitted only once, so the slot is still empty.
+        // A request is permitted only once, so no token is recorded yet.
         let _is_first = self.token.set(*token);
     }
 

@@ -185,8 +185,8 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The store's runtime waits for a handler by this time longer than the handler waits for the receiver. So the handler
-/// ends first, even if it must wait for a permit before its call.
+/// The time that the store's runtime waits for a handler beyond the handler's own timeout. So the handler ends first,
+/// even if it must wait for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
 /// Returns the longest time for a single attempt, in milliseconds. Fails if the request's timeout is too short or too

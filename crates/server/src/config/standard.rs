@@ -1,6 +1,6 @@
 //! Reads the environment variables that OpenTelemetry defines. All programs of a machine may use these variables. So a
-//! wrong value only causes a warning, and a setting of this program takes precedence. An exception are headers that
-//! cannot be parsed. They are an error, since the collector would refuse all spans without its headers.
+//! wrong value only causes a warning, and a setting of this program takes precedence. Headers that cannot be parsed are
+//! an exception. They are an error, since the collector would refuse all spans without its headers.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;

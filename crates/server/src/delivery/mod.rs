@@ -152,7 +152,7 @@ impl Deliveries {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
         builder
-            // A receiver gets its answer only after the store has the end of its claim.
+            // A receiver gets its answer only after the end of its claim is stored.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);
@@ -209,7 +209,7 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a claim, even if the claim is open on another node. Returns once the store has the end.
+    /// Ends the delivery of a claim, even if the claim is open on another node. Returns once this end is stored.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,

@@ -45,7 +45,7 @@ impl Observer {
     }
 
     /// Registers the ticket of a receiver that wants to end its claim with `verdict`. [`observe`](Self::observe)
-    /// answers the ticket once the store has this end. Called before the handler returns the verdict.
+    /// answers the ticket once this end is stored. Called before the handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

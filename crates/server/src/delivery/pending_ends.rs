@@ -27,7 +27,7 @@ impl PendingEnds {
     }
 
     /// Keeps the ticket of a receiver with the verdict that the handler is about to return. The ticket is answered once
-    /// the runtime reports whether the store has this end.
+    /// the runtime reports whether the store has stored this end.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));

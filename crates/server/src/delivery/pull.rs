@@ -90,7 +90,7 @@ impl PullHandler {
 }
 
 /// Waits until a claim ends. Returns the verdict. If a receiver ended the claim, also returns the ticket by which that
-/// receiver learns whether the store has the end. Returns `None` if the timer must be parked again without an end.
+/// receiver learns whether the end is stored. Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,

@@ -52,7 +52,7 @@ struct State {
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
-    /// The moment at which the connection began or its last answer ended, whichever is later.
+    /// The moment at which the last answer ended. Before the first answer, the moment at which the connection began.
     quiet_since: Timestamp,
     /// The moment of the first byte that arrived after `quiet_since`.
     first_byte: Option<Timestamp>,
@@ -108,15 +108,15 @@ pub(super) struct Idleness {
     pub(super) since: Timestamp,
 }
 
-/// The order in which strangers' connections are closed. Connections without a request under way come first, then those
-/// that have been quiet for longer.
+/// The order in which strangers' connections are closed. Connections without a request under way come first.
+/// Connections that have been quiet for longer come before others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
     pub(super) since: Timestamp,
 }
 
-/// The time that a connection without requests gets for its last frames, which tell the client that the connection
+/// The time for the last frames of a connection without requests. These frames tell the client that the connection
 /// ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
@@ -231,7 +231,7 @@ impl Activity {
 /// The consequences that an answer has for its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether the client already has too many waiting answers to requests that were not permitted.
+    /// Whether too many answers to requests without permission wait for the client already.
     pub(super) is_beyond: bool,
     /// Whether this answer turns the connection into a stranger's connection.
     pub(super) makes_a_stranger: bool,

@@ -320,7 +320,8 @@ impl InFlight {
         self.lock().history.last_of(namespace, key)
     }
 
-    /// Returns how late deliveries began. Each entry is about the deliveries that were due in that second of a minute.
+    /// Returns how late deliveries began, with an entry for each of the sixty seconds of a minute. A delivery counts in
+    /// the second for which it was due.
     pub(crate) fn lateness_by_second(&self) -> Vec<SecondLateness> {
         self.lateness.show(self.now())
     }

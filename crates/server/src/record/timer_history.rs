@@ -1,6 +1,6 @@
 //! Remembers the histories of single timers in two groups. One group has the timers that were attempted last. The other
-//! group has the timers that were withdrawn last without an attempt. So many withdrawn timers do not displace the
-//! attempted timers.
+//! group has the timers that were withdrawn last without an attempt. So withdrawn timers never displace attempted
+//! timers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tourbillon_api::{EndKind, PastAttempt};
@@ -66,8 +66,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the entry of a timer. Makes a missing entry. The event `number` makes this entry the last to be
-    /// forgotten.
+    /// Returns the entry of a timer. Makes the entry if it is missing. After the event `number`, this entry is the last
+    /// to be forgotten.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);

@@ -1,6 +1,7 @@
 //! Defines the service: the stored timers with their namespaces, and the parts that answer requests.
 //!
-//! [`Service`] is a handle that gives access to the parts. The fields of a part are the values that the part needs:
+//! [`Service`] is a handle that gives access to the parts. A part has as fields only the values that it needs. These
+//! are the parts:
 //!
 //! | part | it answers |
 //! |---|---|
@@ -111,8 +112,8 @@ impl Service {
 
     /// Stops the service. It claims no more timers. It waits at most the time `patience` for running operations and
     /// deliveries, and gives the remaining timers back. Then it sends the last spans to the collector, if there is a
-    /// collector. This takes at most the rest of `patience`, raised to half a second and lowered to five seconds. A
-    /// second call returns at once. Blocks the calling thread.
+    /// collector. This may take the rest of `patience`, but at least half a second and at most five seconds. A second
+    /// call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();

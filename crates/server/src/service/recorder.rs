@@ -88,8 +88,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Shows and counts a timer that an operation on many timers has cancelled. `key` is `None` if a delivery of the
-    /// timer has begun.
+    /// Counts a timer that an operation on many timers has cancelled, and shows it to the readers of events. `key` is
+    /// `None` if a delivery of the timer has begun.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {

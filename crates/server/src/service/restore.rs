@@ -350,8 +350,8 @@ pub(crate) fn restore_shared(
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
     });
-    // If another process has taken the note, the timers belong to that process. Then neither the note nor the timers
-    // are touched.
+    // If another process has taken the note, the timers belong to that process. `stop` then fails, and this restore
+    // touches neither the note nor the timers.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;

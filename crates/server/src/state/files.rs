@@ -84,7 +84,7 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && !folder.exists()
 }
 
-/// Syncs the parent folder of a file or a folder, so that its name survives a loss of power.
+/// Syncs the parent folder of a file or a folder. The name of the file or folder then survives a loss of power.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),

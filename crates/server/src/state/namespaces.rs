@@ -28,7 +28,7 @@ pub(crate) struct Namespace {
     pub(crate) secrets: Vec<SigningSecret>,
 }
 
-/// A secret that signs callbacks, so that receivers can verify them.
+/// A secret that signs callbacks. Receivers verify the signatures with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
@@ -102,7 +102,7 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
 }
 
 /// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
-/// waits for this time, so that all other nodes notice it.
+/// waits for this time. By then all other nodes have noticed the removal.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
 /// The longest time for which a creation waits for a new copy of the namespaces. Below it: the time after a failure
 /// until another creation tries again.

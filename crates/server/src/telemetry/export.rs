@@ -158,7 +158,8 @@ impl fmt::Debug for Exporter {
 pub(super) struct Open {
     span: Span,
     begun: Instant,
-    /// The exporter that gets the ended span. `None` once the span is discarded, so that it is never sent.
+    /// The exporter that gets the ended span. `None` once the span is discarded, since a discarded span must not be
+    /// sent.
     exporter: Option<Exporter>,
 }
 

@@ -157,8 +157,8 @@ impl Telemetry {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the waiting spans, and takes no new spans. Blocks the calling thread for at most `patience`. A value below
-    /// half a second or above five seconds is replaced by these bounds. A second call returns at once.
+    /// Sends the waiting spans, and takes no new spans. Blocks the calling thread for at most `patience`, which is
+    /// raised to half a second or lowered to five seconds if needed. A second call returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));

@@ -80,8 +80,8 @@ impl Limiter {
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
     }
 
-    /// Returns the number of deliveries that may run in this limiter, apart from the limits of its pool. `grown` is the
-    /// number of permits that the host has gained by prompt answers.
+    /// Returns the number of deliveries that may run in this limiter. The limits of its pool may lower this number.
+    /// `grown` is the number of permits that the host has gained by prompt answers.
     pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,

@@ -8,7 +8,7 @@ fn host(name: &str) -> Reason {
     Reason::host("n", name)
 }
 
-/// Makes the host answer a delivery quickly, so that it counts as quick.
+/// Makes the host answer a delivery quickly. The host then counts as quick.
 async fn answer(permits: &Arc<Permits>, host: &Reason) {
     enter(permits, &[(host, 1)]).await.unwrap().note(Some(true));
 }

@@ -23,8 +23,8 @@ enum EndBegun {
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim, and waits until the store has the end. Returns `None` if the claim is not
-    /// open at this node.
+    /// Ends the delivery of an open claim, and waits until this end is stored. Returns `None` if the claim is not open
+    /// at this node.
     ///
     /// # Cancellation
     ///

@@ -34,8 +34,7 @@
 //! away instead, it wakes the first timer in the buffer.
 //!
 //! # The end of a claim
-//! The requests `ack` and `nack` are answered once the store has the end of the delivery. Until then the claim is
-//! *ending*:
+//! The requests `ack` and `nack` are answered once the end of the delivery is stored. Until then the claim is *ending*:
 //!
 //! ```text
 //!   open ── ack, nack ──► ending ── the store has this end ──► answered: done

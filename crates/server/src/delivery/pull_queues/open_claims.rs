@@ -12,7 +12,7 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim, which the handler of the timer gets.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Asks to end the delivery. The ticket answers the receiver once the store has the end.
+    /// Asks to end the delivery. The ticket answers the receiver once the end is stored.
     End(Verdict, EndTicket),
     /// Asks to prolong the claim. The handler sends the new moment of expiry on the channel.
     Renew(oneshot::Sender<Moment>),

@@ -61,7 +61,8 @@ impl Receivers {
         free_for(self.by_namespace.get(namespace), MOST_WAITING.saturating_sub(self.all)) > 0
     }
 
-    /// Adds a receiver that wants at most `max` timers. Returns the number by which the receiver leaves later.
+    /// Adds a receiver that wants at most `max` timers. Returns its number, by which [`leave`](Self::leave) finds the
+    /// receiver.
     pub(super) fn enter(
         &mut self,
         reason: &Reason,

@@ -18,8 +18,8 @@ use tourbillon_durable::{Due, Timers, UtcMillis};
 
 /// The time for which a count of timers may be used again. The count must also be far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// A count may be used again if it is at least this far below each limit. Fewer timers than this are created in that
-/// time.
+/// The least distance from a count to each limit for which the count may be used again. Fewer timers are created during
+/// [`FRESH`].
 const FAR: u64 = 20_000;
 /// The pause after which a refused creation may be tried again, in milliseconds.
 const AGAIN_MS: u64 = 1_000;

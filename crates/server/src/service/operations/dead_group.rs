@@ -43,7 +43,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to the group. An empty place or an empty error stands for any.
+    /// Returns whether a timer is dead and belongs to the group. An empty destination matches all destinations, and an
+    /// empty error matches all errors.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;

@@ -245,7 +245,7 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the last write was long ago, so that the file must be written again.
+    /// Returns whether the last write was more than a second ago. The file must then be written again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }

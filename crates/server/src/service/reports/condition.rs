@@ -78,8 +78,8 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons against the
-    /// readiness.
+    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons why the
+    /// service is not ready.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {

@@ -70,8 +70,8 @@ impl Reports {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// Returns how late the deliveries of the last hour were. Each entry is about deliveries that were due in that
-    /// second of a minute.
+    /// Returns how late the deliveries of the last hour were, with an entry for each of the sixty seconds of a minute.
+    /// A delivery counts in the second for which it was due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }

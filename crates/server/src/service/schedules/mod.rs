@@ -131,8 +131,8 @@ impl ScheduleAdmin {
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();
-        // A preview needs neither a callback nor a queue. Any queue may stand in, since the instants do not depend on
-        // it.
+        // A preview needs neither a callback nor a queue. This queue replaces them, since the instants do not depend on
+        // the queue.
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }

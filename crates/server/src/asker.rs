@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
 
-/// The header that carries a request's id, both in requests and in answers.
+/// The header that carries the id of a request. Clients may send it, and each answer has it.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest id that a client may give, in bytes.

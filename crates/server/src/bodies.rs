@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((refused.status, refused.retry_after_ms), (429, Some(AGAIN_MS)));
         assert_eq!(read(&other, 180).await.unwrap(), 180, "another client has a share");
 
-        // A waiting body is read once there is room. A wait that its caller drops leaves nothing behind.
+        // A waiting body is read once other bodies leave room. A wait that its caller drops leaves nothing behind.
         let late = bodies.hold(1);
         let waits = tokio::spawn(async move { read(&late, 500).await });
         let given_up = bodies.hold(1);

@@ -88,7 +88,8 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// Returns the due moment, which a request gives either as a moment or as a delay. Fails if the request gives both.
+/// Returns the due moment, which a request gives either as a moment or as a delay. Fails if the request gives a moment
+/// and a delay.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),

@@ -54,8 +54,8 @@ pub struct Settings {
     /// service stores nothing new. Deliveries, cancellations and moves go on. On a small disk the number is lowered to
     /// an eighth of the disk or 24 MiB, whichever is more. 64 MiB by default. Zero for no limit.
     pub keep_free: u64,
-    /// Whether the folder `data` may be on a file system without locks. There, nothing stops two services from using
-    /// the same folder, and each would lose timers of the other. False by default.
+    /// Whether the folder `data` may be on a file system without locks. Without locks, nothing stops two services from
+    /// using one folder. They would then lose each other's timers. False by default.
     pub without_locks: bool,
     /// The number of the store's entries that a background check reads in a second to find damage. 250 by default. Zero
     /// turns the check off.

@@ -68,8 +68,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads both files again for new connections. Open connections keep the earlier certificate. If the call fails,
-    /// new connections get the earlier certificate too.
+    /// Reads the files of the certificate and the key again, for new connections. Open connections keep the earlier
+    /// certificate. If the call fails, new connections get the earlier certificate too.
     ///
     /// # Errors
     ///

@@ -69,7 +69,7 @@ impl TrailPosition {
     }
 }
 
-/// The audit trail of a service. The path is that of its folder.
+/// The audit trail of a service. The value is the path of the folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 

@@ -126,8 +126,8 @@ impl Admission {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
-            // An earlier version parked these timers for a host without a namespace. No delivery needs such a permit
-            // any more.
+            // An earlier version parked these timers for a host without a namespace. Deliveries of this version need no
+            // permit for it.
             Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
@@ -146,8 +146,8 @@ impl Admission {
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
         if self.namespaces.is_shared() && !rates.contains_key(name) {
-            // The unparked timer may arrive at another node and be parked there again. This rate then limits how often
-            // this node unparks such timers.
+            // The unparked timer may arrive at another node, which may park it again. Without this entry, this node
+            // would unpark such timers more often than the rate permits.
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }

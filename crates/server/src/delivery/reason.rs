@@ -30,7 +30,7 @@ pub(crate) enum Reason {
 /// The greatest length of a host in a reason, in bytes. It keeps reasons within the length that the store permits.
 const LONGEST_HOST: usize = 168;
 
-/// Hashes a text. All processes of the same version of the service compute the same number.
+/// Hashes a text. The number depends only on the text and on the version of the service.
 fn number_of(text: &str) -> u64 {
     // The hasher of the standard library uses no random key here.
     let mut hasher = DefaultHasher::new();

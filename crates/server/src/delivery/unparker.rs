@@ -9,8 +9,8 @@
 //! node has parked.
 //!
 //! Beside other nodes the unparker puts back only timers of this node's shards. These timers arrive at this node, which
-//! has the room. Otherwise another node might park a timer again for the same reason, and this node would put it back
-//! again, without end.
+//! has the room. Otherwise another node might park a timer again for its reason, and this node would put the timer
+//! back, without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;

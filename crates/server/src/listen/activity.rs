@@ -180,8 +180,8 @@ impl Activity {
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the rank of a stranger's connection among those to be closed. Returns `None` if the connection is not a
-    /// stranger's.
+    /// Returns the rank by which a stranger's connection is closed to make room. Returns `None` if the connection is
+    /// not a stranger's.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -221,7 +221,8 @@ impl Activity {
         state.reader = Some(cx.waker().clone());
         drop(state);
         if is_new {
-            // The request runs in the same task. It is woken to find out whether its body needs more bytes.
+            // The request runs in the task of the reader. The task is woken to find out whether the request's body
+            // needs more bytes.
             cx.waker().wake_by_ref();
         }
         Poll::Pending

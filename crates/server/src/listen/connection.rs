@@ -32,7 +32,7 @@ use tower_service::Service;
 /// The longest time between two checks of a connection that has no deadline. A task that makes an HTTP/2 answer sets a
 /// deadline without waking the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
-/// The time between two HTTP/2 pings. The client has the same time to answer a ping.
+/// The time between two HTTP/2 pings. It is also the longest time for the client's answer to a ping.
 const PING: Duration = Duration::from_secs(20);
 /// The greatest number of requests that an HTTP/2 connection has under way.
 const STREAMS: u32 = 100;
@@ -115,7 +115,7 @@ pub(super) async fn serve<S>(
                 if activity.idleness().is_some() || activity.strangeness().is_some() {
                     return;
                 }
-                // A request has arrived at the same moment. It is still answered.
+                // A request arrived just before the place was taken away. This request is still answered.
                 connection.as_mut().graceful_shutdown();
             }
         }

@@ -52,7 +52,7 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
     }
 }
 
-/// Selects the events that make lines: those of this crate with this level or a more severe level. [`storm`] then
+/// Selects the events that make lines: events of this crate, with this level or a more severe level. [`storm`] then
 /// limits the lines of each kind.
 struct Own(LevelFilter);
 

@@ -1,9 +1,9 @@
 //! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. A refusal because of
 //! the caller's limits does not count.
 //!
-//! A refusal lasts until a change of the same kind succeeds. For example, a successful claim does not end a refusal of
-//! creations. Without further creations, such a refusal would keep the service unready for ever. So a refusal also ends
-//! if there was no further refusal for some time, and the store itself no longer gives a reason.
+//! A refusal of a kind of changes lasts until a change of this kind succeeds. For example, a successful claim does not
+//! end a refusal of creations. Without further creations, such a refusal would keep the service unready for ever. So a
+//! refusal also ends if there was no further refusal for some time, and the store itself no longer gives a reason.
 
 use super::by_word::ByWord;
 use crate::state::Counter;

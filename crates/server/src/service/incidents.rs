@@ -3,7 +3,7 @@
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime. Two kinds of incidents are logged elsewhere. Deaths of timers are logged where all
+/// Logs an incident of the runtime. Two kinds of incidents are not logged here. Deaths of timers are logged where all
 /// facts about the timer are known. Failures of the store are logged where its condition is watched.
 pub(super) fn log(incident: &Incident) {
     match incident {

@@ -236,7 +236,7 @@ impl Service {
     }
 }
 
-/// The values that the parts of the service share. Each part gets those that it has as fields.
+/// The values that the parts of the service share. Each part gets the values that it has as fields.
 struct Base {
     settings: Arc<Settings>,
     timers: Timers,

@@ -50,7 +50,7 @@ pub(crate) enum RestoreError {
     Deployment(Box<str>, BackupError),
     /// Another process is restoring into the deployment, or did so a moment ago.
     DeploymentUnderWay(Box<str>),
-    /// The deployment has running nodes. The names are those of the nodes.
+    /// The deployment has running nodes. The error has their names.
     Nodes(Box<str>, Names),
 }
 

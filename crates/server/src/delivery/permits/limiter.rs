@@ -31,7 +31,7 @@ pub(super) struct Limiter {
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How fast the host answers. `None` if the limiter is not that of a host.
+    /// How fast the host answers. `None` if the limiter does not belong to a host.
     pub(super) pace: Option<Pace>,
     /// The moment at which a delivery last ended, or at which a delivery last began while no other delivery ran.
     pub(super) moved: Instant,

@@ -144,8 +144,8 @@ impl PullQueues {
         }
     }
 
-    /// Counts timers that are about to be unparked for a queue. Until they arrive, no more timers are unparked for the
-    /// same receivers.
+    /// Counts timers that are about to be unparked for a queue. Until these timers arrive, no further timers are
+    /// unparked for their receivers.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.more(timers, ON_THE_WAY);

@@ -15,7 +15,7 @@ use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use uuid::Uuid;
 
-/// The time for which a fingerprint is remembered. The store remembers ids for the same time.
+/// The time for which a fingerprint is remembered. The store remembers ids for an hour, too.
 const WINDOW: Duration = Duration::from_secs(3_600);
 /// The greatest number of remembered fingerprints, which use about 10 MB. A further fingerprint displaces the oldest.
 const MOST: usize = 100_000;

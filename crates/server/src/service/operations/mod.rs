@@ -59,7 +59,8 @@ impl Operations {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
-    /// Returns the running operations of a namespace and those that ended within the last hour. The latest comes first.
+    /// Returns the operations of a namespace that are running or have ended within the last hour. The latest comes
+    /// first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
         self.namespaces.require(namespace)?;
         Ok(self.records.list(namespace).await)

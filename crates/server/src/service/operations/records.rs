@@ -4,9 +4,9 @@
 //! an operation starts or ends, and once a second in between. After a kill, an operation goes on from the position in
 //! the file. Timers that it cancelled after that position are gone, and are not counted.
 //!
-//! Beside other nodes, a shared document of the deployment replaces the file, and is written at the same moments. So
-//! each node shows the operations of all nodes, and the last hundred operations that have ended. If a node has stopped
-//! or died, another node takes its operations over. The first node that replaces the document gets them:
+//! Beside other nodes, a shared document of the deployment replaces the file, and is written whenever the file would be
+//! written. So each node shows the operations of all nodes, and the last hundred operations that have ended. If a node
+//! has stopped or died, another node takes its operations over. The first node that replaces the document gets them:
 //!
 //! | event | ends as |
 //! |---|---|

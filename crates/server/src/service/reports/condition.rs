@@ -120,8 +120,8 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the reason why the store refuses changes of all callers. A refusal lasts until a change of the same kind
-    /// succeeds.
+    /// Returns the reason why the store refuses changes of all callers. A refusal of a kind of changes lasts until a
+    /// change of this kind succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }

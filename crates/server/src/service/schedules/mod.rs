@@ -73,7 +73,7 @@ impl ScheduleAdmin {
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
     }
 
-    /// Makes the template for the timers of a schedule. Fails if the limits do not permit such a timer.
+    /// Makes the template for the timers of a schedule. Fails if the limits do not permit a timer of this schedule.
     async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
         let owner = self.namespaces.require(namespace)?;
         let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;

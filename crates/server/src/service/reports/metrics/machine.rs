@@ -40,7 +40,7 @@ fn disk(_folder: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// Writes the metrics of the process. Their names are those of Prometheus' client libraries.
+/// Writes the metrics of the process. The names of the metrics come from Prometheus' client libraries.
 #[cfg(target_os = "linux")]
 fn process() -> Page {
     let mut page = Page::new("process_");

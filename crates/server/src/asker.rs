@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::{Arc, OnceLock};
 use tracing::{field, warn};
 
-/// The header that carries the id of a request. Clients may send it, and each answer has it.
+/// The header that carries the id of a request. Requests and answers may have this header.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest id that a client may give, in bytes.

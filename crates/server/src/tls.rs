@@ -38,7 +38,7 @@ impl fmt::Display for TlsError {
 
 impl core::error::Error for TlsError {}
 
-/// The certificate of a service, with its key. Clones share the certificate, so all of them see a reload.
+/// The certificate of a service, with its key. Clones share the certificate, so a reload concerns all clones.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 

@@ -34,7 +34,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
     let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
-        // The store is not opened. Opening it would write to it, and would give damaged pages valid checksums.
+        // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
+        // checksums.
         faults.extend(pages.iter().map(ToString::to_string));
         return show(&place, None, &Found { timers: None, faults }, matches);
     }

@@ -164,7 +164,8 @@ impl Admission {
         }
     }
 
-    /// Counts timers that are about to be unparked for a reason. Until they arrive, their room is not offered again.
+    /// Counts timers that are about to be unparked for a reason. Until these timers arrive, their room is not offered
+    /// again.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {

@@ -1,6 +1,6 @@
 //! Records how late deliveries begin. Deliveries that were due in the same second of a minute are counted together.
 //! Many timers are due at full minutes, and the first second then shows their lateness. An average over minutes would
-//! hide it.
+//! hide this lateness.
 
 use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};

@@ -140,7 +140,7 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives a new file the owner and the mode of the file that it replaces. If it replaces no file, gives it the owner of
+/// Gives a new file the owner and the mode of the file that it replaces. A file that replaces no file gets the owner of
 /// its folder.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {

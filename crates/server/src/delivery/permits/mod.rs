@@ -280,8 +280,8 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the requested permits. If they are not free, waits a few seconds for them, unless too many deliveries wait
-    /// already. Fails with the reason for which the timer must be parked.
+    /// Takes the requested permits. If permits are not free, waits a few seconds for them. Does not wait if too many
+    /// deliveries wait already. Fails with the reason for which the timer must be parked.
     ///
     /// Two kinds of requests may be left out. The request for the limiter of slow hosts is left out if the delivery's
     /// host is quick. The request for a path is left out if the path has not failed lately.
@@ -391,7 +391,8 @@ impl Permits {
         }
     }
 
-    /// Counts timers that are about to be unparked for a limiter. Until they arrive, their room is not offered again.
+    /// Counts timers that are about to be unparked for a limiter. Until these timers arrive, their room is not offered
+    /// again.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();

@@ -104,8 +104,8 @@ impl ChangeRecorder {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed. `begun` is a moment before the replay. A later moment could lie after the
-    /// start of the timer's next delivery.
+    /// Records that a dead timer was replayed. `begun` is a moment before the replay. A later moment could lie after
+    /// the start of the timer's next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }

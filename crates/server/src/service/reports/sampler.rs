@@ -1,4 +1,4 @@
-//! Takes the samples of the history: every ten seconds, the service's numbers since the last sample.
+//! Takes a sample for the history every ten seconds: the service's numbers since the last sample.
 
 use super::Condition;
 use crate::convert::moment;
@@ -39,7 +39,7 @@ impl Sampler {
                     () = stop.begun() => return,
                 }
                 let Some(this) = this.upgrade() else { return };
-                // Some systems do not announce steps of the clock.
+                // Some systems do not report that their clock was set, so the clock is checked here.
                 this.timers.look_at_clock();
                 this.sample().await;
                 let now = this.timers.timer_store().now().as_millis();
@@ -48,7 +48,7 @@ impl Sampler {
         }));
     }
 
-    /// Takes the sample of the ten seconds that have ended.
+    /// Takes the sample of the ten seconds that have just ended.
     pub(crate) async fn sample(&self) {
         let now = self.timers.timer_store().now();
         let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
@@ -62,7 +62,7 @@ impl Sampler {
         }
     }
 
-    /// Adds a sample to the history. Returns whether the file of the history must be written.
+    /// Adds a sample to the history. Returns whether the file of the history must be written now.
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl Sampler {
         self.history.note(moment(self.timers.timer_store().now()), sample)
     }
 
-    /// Writes the last samples at the end of the service.
+    /// Writes the last samples into the file, at the end of the service.
     pub(crate) fn end(&self) {
         if self.history.write().is_err() {
             self.counters.history_errors.add(1);

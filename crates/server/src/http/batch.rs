@@ -1,4 +1,4 @@
-//! Many changes in one request.
+//! Answers requests that make many changes at a time.
 
 use super::answer::{Answer, Refused};
 use super::extract::{Body, trace};

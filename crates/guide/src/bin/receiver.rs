@@ -1,5 +1,7 @@
-//! A receiver of callbacks. `guide-receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints
-//! it. While the folder has a file `broken`, the receiver answers 503.
+//! A receiver of callbacks for the guide.
+//!
+//! `guide-receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints it. While the current
+//! folder has a file named `broken`, the receiver answers 503.
 #![expect(clippy::print_stdout, reason = "a receiver shows what it gets")]
 
 use axum::Router;
@@ -10,14 +12,14 @@ use std::error::Error;
 use std::path::Path;
 
 fn answer(secret: &str, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, Box<dyn Error>> {
-    // Also checks that the callback is at most five minutes old.
+    // `verify` also checks that the callback is at most five minutes old.
     if Webhook::new(secret)?.verify(body, headers).is_err() {
         return Ok(StatusCode::UNAUTHORIZED);
     }
     if Path::new("broken").exists() {
         return Ok(StatusCode::SERVICE_UNAVAILABLE);
     }
-    // A receiver that must not act twice stores this id, and does nothing if it knows the id already.
+    // A receiver that must not act twice on a callback stores this id. If it knows the id already, it does nothing.
     let id = headers["webhook-id"].to_str()?;
     println!("{id}: {}", str::from_utf8(body)?);
     Ok(StatusCode::NO_CONTENT)

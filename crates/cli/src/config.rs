@@ -43,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// The settings of a run of the program.
+/// The settings with which the program runs, each with its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,

@@ -97,7 +97,7 @@ struct Report {
     created: u64,
     created_per_second: f64,
     creation: Percentiles,
-    /// The number of creations that surely failed.
+    /// The number of creations that failed for certain, so their timers do not exist.
     failed: u64,
     /// The number of creations whose outcome is unknown, since no answer came.
     unknown: u64,

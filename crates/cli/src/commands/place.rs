@@ -186,7 +186,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Makes a timer, and prints the outcome.
+/// Makes a timer on the service. Prints whether it was made, or replaced or kept another timer.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

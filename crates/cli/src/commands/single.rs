@@ -1,4 +1,4 @@
-//! Commands that show or change a single timer.
+//! Runs the commands that show or change a single timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, table, word};
@@ -41,7 +41,7 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Prints a timer.
+/// Prints a timer, with a line for each of its fields.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
@@ -171,7 +171,7 @@ fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure>
     Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
 }
 
-/// Sets the due moment of a timer.
+/// Moves a timer to another due moment.
 pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = to.which.at(timers);
     let moved = match (to.at, to.delay) {
@@ -191,7 +191,7 @@ pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> R
     changed(&which.at(timers).pause().await?, "paused", output)
 }
 
-/// Ends the pause of a timer.
+/// Ends the pause of a timer, which is then delivered when it is due.
 pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).resume().await?, "resumed", output)
 }

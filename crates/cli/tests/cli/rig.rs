@@ -60,7 +60,7 @@ pub(crate) async fn run_at(url: &str, arguments: &[&str]) -> Run {
     program(arguments).env("TOURBILLON_URL", url).output().await.unwrap().into()
 }
 
-/// A service on a port of its own.
+/// A running service on a port of its own. Dropping the value ends the service and removes its files.
 pub(crate) struct Rig {
     pub(crate) url: String,
     service: Service,

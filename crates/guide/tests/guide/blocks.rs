@@ -3,7 +3,7 @@
 use crate::of_repository;
 use std::fs;
 
-/// A page of the guide.
+/// A page of the guide, with the name of its file.
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) text: String,

@@ -1,5 +1,5 @@
-//! Surrounds all handlers. Limits the size of a request's path and headers, refuses unknown query parameters, and
-//! answers a panic of a handler with a problem.
+//! Surrounds all handlers. Limits the size of a request's path and headers, and refuses unknown query parameters.
+//! Answers a panic of a handler with a problem.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};

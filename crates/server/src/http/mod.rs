@@ -90,7 +90,7 @@ pub(crate) fn refused(problem: Problem, id: &RequestId) -> Response {
     answer::Refused(problem).answer_to(id)
 }
 
-/// The OpenAPI document of the HTTP interface.
+/// Returns the OpenAPI document of the HTTP interface.
 #[must_use]
 pub fn openapi() -> OpenApi {
     routes().1

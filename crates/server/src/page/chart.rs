@@ -32,7 +32,7 @@ struct Rect {
     title: String,
 }
 
-/// A text in a drawing.
+/// A text in a drawing, such as a label of an axis.
 struct Label {
     x: Part,
     /// The distance from the drawing's top to the text's baseline, in pixels.
@@ -122,7 +122,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
             Some(within) => (format!("due in {} to {}", span(before), span(within)), right, coarse(within)),
             None => (format!("due in more than {}", span(before)), middle, "later".to_owned()),
         };
-        // A narrow window has no room for all marks, so every second mark is hidden in it.
+        // A narrow window has no room for all labels of the axis. So every second label is hidden in it.
         let class = if at > 0 && at % 2 == 0 { "tick middle wide" } else { "tick middle" };
         labels.push(Label { x: Part(x), y: ABOVE + HEIGHT + BASE, text: mark, class });
         let height = scaled_by_log(bucket.count, most, HEIGHT);

@@ -58,8 +58,8 @@ fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     Ok((namespace, id_of(id)?))
 }
 
-/// Returns whether a problem concerns only the timer at hand. Then the change of the other chosen timers goes on. This
-/// is so if the timer is gone, if it is not dead any more, or if another timer has its key now.
+/// Returns whether a problem concerns only a single timer: it is gone, is not dead any more, or its key is taken. Then
+/// the other chosen timers are still changed.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }
@@ -87,8 +87,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 
-/// Returns the address of the list that the form came from, with the word `done` for the message about the change. If
-/// `from` is another address, returns that of the list of dead timers.
+/// Returns the address of the list that the form came from. It names the change with the word `done`. If `from` is
+/// another address, returns that of the list of dead timers.
 fn back(from: &str, done: &str) -> String {
     let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
     let from = if is_list { from } else { "/ui/dead" };

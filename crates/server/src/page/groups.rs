@@ -43,7 +43,7 @@ struct GroupsPage<'a> {
     rows: Vec<Row>,
     /// The number of groups that are not on the page.
     more: usize,
-    /// The number of dead timers that were counted. If there are too many, only the latest deaths count.
+    /// The number of dead timers that were counted. In a very large store, only the timers that died last are counted.
     looked: String,
     is_whole: bool,
 }

@@ -170,8 +170,8 @@ fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// Returns the length of the history to show, in hours. If the address asks for none, returns the shortest length that
-/// covers all samples.
+/// Returns the length of the history to show, in hours. If `asked` is empty, returns the shortest length that covers
+/// all samples.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);

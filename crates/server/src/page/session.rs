@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. At this number, a new session ends the oldest session of the token that has the
-/// most. So a token that signs in again and again ends only its own sessions.
+/// The greatest number of sessions. At this number, a new session ends another: the oldest session of the token that
+/// has the most sessions. So a token that signs in again and again ends only its own sessions.
 const MOST: usize = 1_024;
 /// The time after the sign-in at which a session ends by itself.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);

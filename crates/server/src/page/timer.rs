@@ -278,7 +278,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // The unknown attempts came before the known attempts.
+        // The step for attempts without details stands before the attempts that the history has.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {

@@ -1,5 +1,5 @@
-//! Tests that an acknowledged end of a claim is not lost, even if the process is killed right after its answer. Runs
-//! with a store in a file and on Redis.
+//! Tests that the end of a claim is not lost once it was acknowledged. The process is killed right after its answer.
+//! Runs with a store in a file and on Redis.
 
 use crate::clients::{Answer, Http, timer};
 use crate::process::{Daemon, folder, program};

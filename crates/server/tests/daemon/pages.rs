@@ -1,4 +1,4 @@
-//! Runs the commands of the crate's pages against a real service.
+//! Runs the commands of the page `docs/curl.md` against a real service.
 
 use crate::process::{Daemon, folder, is_installed, of_crate, text};
 use std::fmt::Write as _;

@@ -144,8 +144,8 @@ impl Proxy {
         tokio::time::timeout(SOON, sent).await.expect("an answer in time").unwrap()
     }
 
-    /// Fails unless a stream through the proxy shows each event soon after it has happened, and not only at the end of
-    /// the stream.
+    /// Fails unless a stream through the proxy shows each event soon after it has happened. A proxy must not hold
+    /// events back until the stream ends.
     async fn shows_events_at_once(&self, authorization: &[(&str, &str)]) {
         let mut stream = self.begin("GET", "/v1/events", authorization, &Value::Null).await.into_body();
         for key in ["first", "second"] {

@@ -49,7 +49,7 @@ struct Made {
 #[derive(Default)]
 struct Span {
     created: usize,
-    /// For each status of refusals, their number and the text of the last.
+    /// The refused creations by status: their number, and the text of the last refusal.
     refused: BTreeMap<u16, (usize, String)>,
     /// The lateness of each callback, sorted.
     late: Vec<Duration>,

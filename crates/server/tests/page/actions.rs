@@ -83,7 +83,7 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
     let replayed = rig.post(&format!("{first}/replay"), "", &[], &fields).await;
     assert_eq!(replayed.to(), "/ui/dead?namespace=default&done=replay");
     assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
-    // The timer's timeline has both attempts, in their order. The second is called the first attempt after the replay.
+    // The timer's timeline has both attempts, in their order. The second attempt is called the first after the replay.
     let page = rig.until(first, "Attempt 1 after the replay failed for good").await.text;
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     let order =

@@ -1,4 +1,4 @@
-//! Tests the script's help for a visitor: it keeps the focus, stops the refreshes of a list that is in use, chooses the
+//! Tests how the script helps a visitor. It keeps the focus, and does not refresh a list that is in use. It chooses the
 //! time zone, copies keys, and shows the numbers of charts.
 
 use crate::driver::Browser;

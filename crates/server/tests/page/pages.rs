@@ -128,7 +128,7 @@ async fn the_stream_says_that_something_changed() {
     let mut answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream; charset=utf-8");
     assert_eq!(answer.headers()["x-accel-buffering"], "no", "nginx passes events on as they come");
-    // The first event comes at once. A second event comes although nothing happens.
+    // The stream sends its first event at once. It sends a second event although nothing happens.
     for _ in 0..2 {
         let frame = tokio::time::timeout(crate::rig::SOON, answer.frame()).await.unwrap().unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "event: tick\ndata: refresh\n\n");

@@ -47,7 +47,7 @@ impl Page {
     }
 }
 
-/// A service with its pages on a port of its own.
+/// A running service with its pages on a port of its own. Dropping the value ends the service.
 pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,
@@ -192,7 +192,7 @@ impl Rig {
         self.raw(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    /// Signs in with a token, and returns the cookie and the mark of the session's forms.
+    /// Signs in with a token. Returns the session's cookie, and the CSRF token of its forms.
     pub(crate) async fn sign_in(&self, token: &str) -> (String, String) {
         let page = self.post("/ui/sign-in", "", &[], &[("token", token)]).await;
         assert_eq!((page.status, page.to()), (StatusCode::SEE_OTHER, "/ui/"), "{}", page.text);

@@ -91,7 +91,7 @@ fn rules() -> Vec<(String, Yaml)> {
     rules.map(|rule| (rule["alert"].as_str().unwrap().to_owned(), rule.clone())).collect()
 }
 
-/// Starts a service that has its store in memory, and a TLS certificate.
+/// Starts a service with a TLS certificate. Its store is in memory.
 fn with_certificate(folder: &Path) -> Inside {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| folder.join(name));

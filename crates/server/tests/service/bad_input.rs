@@ -112,7 +112,7 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
-/// The problem for a fault names the faulty field itself, even inside a change of a batch and inside a backoff.
+/// The problem for a fault names the faulty field, even if it is inside a change of a batch, or inside a backoff.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_inside_a_change_has_its_own_place() {
     let folder = tempfile::tempdir().unwrap();

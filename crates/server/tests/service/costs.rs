@@ -88,7 +88,7 @@ async fn parked_timers_cost_no_commands_by_their_number() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.command(&["CONFIG", "RESETSTAT"]);
     let begun = Instant::now();
-    // With many timers, measure long enough to contain several of the later searches.
+    // The nodes repeat the search for parked timers. With many timers, measure long enough to contain several searches.
     let span = if count > 2_000 { 65 } else { 8 };
     tokio::time::sleep(Duration::from_secs(span)).await;
     let rate = commands(&server) as f64 / begun.elapsed().as_secs_f64();
@@ -206,7 +206,8 @@ async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     assert!(waits[12] < Duration::from_millis(500) && waits[23] < Duration::from_secs(5), "{waits:?}");
 }
 
-/// The owner of a shard ends the lease of a node that is gone, although the owner itself has not leased the timer.
+/// A node leases a timer and is gone. The owner of the shard ends this lease, although it has not leased the timer
+/// itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let Some(server) = Server::start(&[]) else { return };

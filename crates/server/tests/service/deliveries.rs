@@ -311,7 +311,7 @@ async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
         place(&rig, namespace, 1, &good.url(), &json!({})).await;
         good.await_requests(count).await;
     }
-    // In the other namespace, even a new host is called at once.
+    // In the namespace without hanging hosts, even a host that was never called before is called at once.
     let new = Rough::start(Manner::answer("200 OK", "")).await;
     place(&rig, "default", 1, &new.url(), &json!({})).await;
     new.await_requests(1).await;
@@ -351,8 +351,8 @@ async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// A host is down for longer than the policies permit. A timer dies since its attempts are used up, and another since
-/// it is too old. Once the host works and both are replayed, both arrive.
+/// A host is down for longer than the policies permit. A timer dies because its attempts are used up, another because
+/// it is too old. Both are replayed, and arrive once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {

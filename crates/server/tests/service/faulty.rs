@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
-/// The calls of a store that fail.
+/// Says which calls of the store fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fails {
     /// No call fails.

@@ -33,7 +33,7 @@ async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_
         let refused = inside.with("POST", TIMERS, &key, other).await;
         assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
     }
-    // The timer's own key is part of the request, so a request with such a key differs.
+    // The timer's own key is part of the request. So the same timer with a key is a different request.
     let refused = inside.with("PUT", &format!("{TIMERS}/k"), &key, timer(60_000)).await;
     assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);

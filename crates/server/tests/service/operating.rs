@@ -134,8 +134,8 @@ async fn numbers_are_those_of_what_has_happened() {
     assert!(number(&scrape, last, None) <= number(&scrape, up, None));
 }
 
-/// The age of the oldest overdue timer is shown even if `/readyz` reports no fault, so an alarm can use it. So is the
-/// moment of the last delivery.
+/// `/metrics` shows the age of the oldest overdue timer, even if `/readyz` reports no fault. So an alarm can use the
+/// age. It also shows the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,17 +14,17 @@ use tourbillon_callback::Resolver;
 /// The way in which a receiver answers a request.
 #[derive(Clone)]
 pub(crate) enum Manner {
-    /// Answers with these bytes, after a pause.
+    /// Waits for a pause, then answers with these bytes.
     Answer(String, Duration),
     /// Answers with a head, and then with a byte every 10 ms for ever.
     Drip,
     /// Answers with the head for 2 GB, and then with as many bytes as the caller reads.
     Flood,
-    /// Never answers.
+    /// Reads the request, and never answers.
     Hang,
-    /// Closes the connection.
+    /// Closes the connection without an answer.
     Reset,
-    /// Does not listen.
+    /// Does not listen, so connections fail.
     Away,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Log {
     sent: AtomicUsize,
 }
 
-/// A receiver on a port of its own.
+/// A receiver of callbacks on a port of its own, which answers in a chosen [`Manner`].
 #[derive(Clone)]
 pub(crate) struct Rough {
     pub(crate) address: SocketAddr,

@@ -69,7 +69,7 @@ async fn receive(State((sender, statuses)): State<ReceiverState>, request: Reque
     if statuses.is_empty() { StatusCode::NO_CONTENT } else { statuses.remove(0) }
 }
 
-/// A service on a port of its own.
+/// A running service on a port of its own. Dropping the value ends the service.
 pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,

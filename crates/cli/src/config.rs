@@ -68,7 +68,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the path of the settings file. The flag beside it says whether a missing file is an error.
+/// Returns the path of the settings file, and whether it is an error if this file is missing.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));

@@ -2,8 +2,8 @@
 //! tenant that does all that its limits permit. Two numbers are measured: the lateness of the first tenant's callbacks,
 //! and the time that the service takes for a request.
 //!
-//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows
-//! on Redis need `redis-server`.
+//! Run it with `cargo bench -p tourbillon-server --bench isolation`. With `-- --quick` it makes a hundredth of the
+//! timers. The rows on Redis need `redis-server`.
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 

@@ -60,7 +60,8 @@ impl Load {
         let timer = Arc::new(timer.after_ms(work.delay_ms).label(work.label));
         let is_callback = work.url.is_some();
         let end = Instant::now() + length;
-        // Each connection makes an equal share of the rate, so its pause is longer by their number.
+        // Each connection makes an equal share of the rate. So the pause of a connection grows with the number of
+        // connections.
         let pause = rate.map(|rate| Duration::from_secs(connections.into()) / rate);
         let mut connecting = JoinSet::new();
         for _ in 0..connections {

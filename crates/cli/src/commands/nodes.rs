@@ -1,4 +1,4 @@
-//! The command that lists the nodes that share the timers.
+//! Runs the command that lists the nodes that share the timers, or the shards that the nodes deliver.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, print};

@@ -19,7 +19,7 @@ async fn a_timer_is_made_shown_moved_and_cancelled() {
     }
     let timer = rig.run(&["get", "--json", "order 17"]).await.json();
     assert_eq!(timer["key"], "order 17");
-    // The service stores a body as bytes.
+    // The service stores a JSON body as bytes, and shows these bytes as a text.
     assert_eq!(timer["callback"]["body"], r#"{"n":17}"#);
 
     let again = rig.run(&put).await;

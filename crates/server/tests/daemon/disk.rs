@@ -1,4 +1,4 @@
-//! Tests a full disk. A limit on the size of files stands for it, or a small file system.
+//! Tests a full disk. Some tests limit the size of files instead, and others use a small file system.
 
 use crate::clients::{Http, callback, timer};
 use crate::process::{Daemon, clean, folder, is_installed, text, until};

@@ -64,7 +64,8 @@ pub(crate) struct Daemon {
 const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
 
 impl Daemon {
-    /// Starts a service in a folder, with the usual arguments and these. It listens at a free port of this machine.
+    /// Starts a service in a folder, with the arguments of most tests and further `arguments`. It listens at a free
+    /// port of this machine.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
     }

@@ -153,7 +153,8 @@ async fn forms_of_other_sites_change_nothing() {
         let page = rig.post(&cancel, "", headers, fields).await;
         assert_eq!(page.status, StatusCode::FORBIDDEN, "{headers:?} {fields:?}");
     }
-    // A page of another site may have a name that its owner resolves to this machine. It sees nothing either.
+    // A page of another site may have a name that its owner resolves to this machine. The service refuses the requests
+    // of such a page.
     let mut request = http::Request::get(rig.url("/ui/"))
         .body(http_body_util::Full::<axum::body::Bytes>::default())
         .unwrap();

@@ -12,14 +12,14 @@ use std::error::Error;
 use std::path::Path;
 
 fn answer(secret: &str, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, Box<dyn Error>> {
-    // `verify` also checks that the callback is at most five minutes old.
+    // Also checks that the callback is at most five minutes old.
     if Webhook::new(secret)?.verify(body, headers).is_err() {
         return Ok(StatusCode::UNAUTHORIZED);
     }
     if Path::new("broken").exists() {
         return Ok(StatusCode::SERVICE_UNAVAILABLE);
     }
-    // A receiver that must not act twice on a callback stores this id. If it knows the id already, it does nothing.
+    // A receiver that must not act twice stores this id, and does nothing if it knows the id already.
     let id = headers["webhook-id"].to_str()?;
     println!("{id}: {}", str::from_utf8(body)?);
     Ok(StatusCode::NO_CONTENT)

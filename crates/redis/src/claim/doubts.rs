@@ -4,7 +4,7 @@ use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of pairs of a claim and a shard that are kept. The leases of older claims have ended.
+/// The greatest number of entries that are kept. The leases of older claims have ended by then.
 const MOST: usize = 4_096;
 
 /// A claim that may have leased in a shard, although its answer was lost.
@@ -41,7 +41,7 @@ impl Doubts {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets a claim whose caller asks all shards for the claim's leases itself.
+    /// Forgets a claim. Its caller asks all shards for the claim's leases.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }

@@ -1,4 +1,5 @@
-//! Looks at shards: runs the script that names or leases due timers, and keeps the state that its answer tells.
+//! Looks at shards. A look runs the script that names or leases due timers, and stores the state of the shards from its
+//! answer.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -40,7 +41,7 @@ pub(super) struct Looked {
     pub(super) records: Vec<(Shard, Vec<u8>)>,
     /// The due timers that the script only named, in order.
     pub(super) named: Vec<Named>,
-    /// More timers are due than `named` has.
+    /// Whether more timers are due than `named` lists.
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer of these shards.
     pub(super) first_due: Option<UtcMillis>,
@@ -62,8 +63,8 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// The first slices of each shard by the last answer. A slice has pending timers of one lane and period under a key
-    /// of its own, and the next script must name the keys of these slices.
+    /// The first slices of each shard, by the last answer. A slice is the set of pending timers of one lane and period.
+    /// The next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -78,7 +79,7 @@ impl Looks {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in some shards of one group. It leases or names due timers, as `wish` says.
+    /// Runs the script of a claim in some shards of one group. The script leases or names due timers, as `wish` says.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
@@ -179,8 +180,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys that the script names for some shards, and the arguments that say which keys are slices. These
-    /// are the first slices of each shard by the last answer.
+    /// Returns the keys of the script for some shards, and the arguments that say which keys are slices. The slices are
+    /// the first of each shard, by the last answer.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -13,9 +13,9 @@ pub(super) struct Portion {
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group, so that these are the longest due timers that the lanes may take.
-/// A group that has named only a part of its due timers may have another timer right behind the last named timer. So no
-/// group leases timers that are due later than that last timer.
+/// Computes how many timers to lease from each group of shards: the longest due timers that the lanes may take. A group
+/// may have named only a part of its due timers. Its next timer may be due right after the last named timer. So no
+/// group leases timers that are due later than that last named timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

@@ -1,9 +1,9 @@
 //! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
 //!
-//! The answer of a claim has the due moment of the first timer that is left. A commit that makes a timer due earlier
-//! wakes the subscribers, and so does any event after which that moment may be wrong. If a commit comes while a claim
-//! is at the server, the answer of the claim may not include it. So its due moment is compared with the answer when the
-//! claim ends.
+//! The answer of a claim names the due moment of the first timer that is left. A commit that makes a timer due earlier
+//! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
+//! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
+//! compared with the answer when the claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
@@ -22,8 +22,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The first due moment by the last claim's answer. It counts timers that the claim could have taken. `None` before
-    /// the first claim.
+    /// The due moment of the first timer that the next claim could take, by the last claim's answer. `None` before the
+    /// first claim.
     known: Option<UtcMillis>,
     /// The claims that are at the server.
     claims: Vec<ClaimUnderWay>,
@@ -64,7 +64,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the subscribers for a timer that is due earlier than the first timer that the last claim's answer named.
+    /// Wakes the subscribers if this due moment is earlier than the first due moment in the last claim's answer.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         let is_earlier = {
             let mut first = self.first_due();

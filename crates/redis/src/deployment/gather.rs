@@ -7,7 +7,7 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How long the answers of the first groups are held until the other groups have answered.
+/// How long to wait for the other groups after the first answer.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// The answers and the failures of calls to several groups.
@@ -23,7 +23,7 @@ impl<G, T> Gathered<G, T> {
     ///
     /// # Errors
     ///
-    /// Fails if no group has answered, and if a group says that its deployment is lost.
+    /// Fails if no group has answered. Also fails if a group says that its deployment is lost.
     pub(crate) fn any(self) -> Result<Self, StoreError> {
         let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
         let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());

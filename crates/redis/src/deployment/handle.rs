@@ -89,7 +89,7 @@ impl Deployment {
     }
 
     /// Runs a script. Once a call has found that the deployment is lost, this fails until the deployment is made again.
-    /// New data would be in shards that belong to no deployment.
+    /// Otherwise new data would go into shards that belong to no deployment.
     pub(crate) async fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,

@@ -28,8 +28,8 @@ use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// Returns the error of an operation on a shard without the deployment's mark. `found` has the stored value
-    /// instead. If that is another deployment's id, closes the store.
+    /// Returns the error of an operation on a shard that lacks the deployment's mark. `found` holds the value in place
+    /// of the mark. If that value is another deployment's id, closes the store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
@@ -71,8 +71,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// Returns the id of the deployment if it is there again, or if people have made it anew for the stores that have
-    /// it open.
+    /// Returns the id of the deployment if it exists again, or if people have made it anew for the stores that have it
+    /// open.
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Collects the witnesses of the operation that is being polled. They belong to its future, not to a thread or a
-    /// task.
+    /// Collects the witnesses of the operation that is being polled. The set belongs to the operation's future, not to
+    /// a thread or a task.
     static SEEN: Witnesses;
 }
 

@@ -54,8 +54,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a moment that is not before the server's time, and at most the time of one answer after it. So a timer
-    /// with a delay of a second is never due before a second has passed.
+    /// Returns a moment that is never before the server's time. The moment is after it by at most the time that an
+    /// answer takes. So a timer with a delay of a second is never due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),

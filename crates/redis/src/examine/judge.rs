@@ -21,7 +21,8 @@ pub(crate) struct Facts {
     pub(crate) info: BTreeMap<String, String>,
     /// The server's settings, as far as the user may read them.
     pub(crate) settings: BTreeMap<String, String>,
-    /// By how many microseconds the server's clock is ahead of this machine's, and how uncertain that is.
+    /// By how many microseconds the server's clock is ahead of this machine's clock, and the uncertainty of that
+    /// number.
     pub(crate) clock: Option<(i64, Duration)>,
 }
 

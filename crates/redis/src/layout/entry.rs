@@ -1,8 +1,7 @@
 //! The stored form of a timer in a shard: its record, and its entries in the shard's other keys.
 //!
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
-//! beside the record. The record of a leased timer therefore still shows the pending timer before the claim, or the
-//! parked timer before a claim of parked timers.
+//! beside the record. So the record of a leased timer still shows the state before the claim: pending or parked.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -199,7 +198,8 @@ pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of the set of places, which says that the set of keys `set` has entries of the entry's namespace.
+/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of
+/// this entry's namespace.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
@@ -252,7 +252,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Returns whether a timer is stored with a token, so whether it is leased.
+/// Returns whether a timer is leased. The shard stores a token for a leased timer.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
@@ -297,7 +297,8 @@ mod tests {
         }
     }
 
-    /// Programs of two versions share a deployment: other bytes, or bytes in other parts, are another layout.
+    /// Programs of two versions may share a deployment. So a change of these bytes, or of their parts, needs a new
+    /// layout.
     #[test]
     fn the_bytes_that_a_shard_has_of_a_timer_stay() {
         let timer = Timer {

@@ -2,9 +2,9 @@
 //!
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
-//! the shard's share of the slots, so the shards of a deployment lie evenly over the slots, and over the primaries if
-//! these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and reasons stand in
-//! members and fields.
+//! the shard's share of the slots. So the shards of a deployment lie evenly over the slots. They also lie evenly over
+//! the primaries, if these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and
+//! reasons stand in members and fields.
 
 use super::slice::Slice;
 use super::slot::{Shard, tag_of};
@@ -195,9 +195,9 @@ impl Layout {
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
-        // The last two bytes are changed by the first difference that leads to the shard. The checksum is linear: a
-        // difference changes the checksum in the same way for any bytes. So all ends that lead to the shard stay
-        // equally likely.
+        // A number that is combined with the last two bytes by XOR leads to the shard. The first such number is taken.
+        // The checksum is linear, so the other bytes do not change the effect of the number. So all endings that lead
+        // to the shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);

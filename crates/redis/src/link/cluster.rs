@@ -119,7 +119,7 @@ impl Cluster {
         self.shared.doubt.notify_one();
     }
 
-    /// Changes the owner of a slot, as a server's redirection names it. Also asks the task to read the whole map again.
+    /// Records the owner of a slot that a server's redirection names. Also asks the task to read the whole map again.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -213,7 +213,7 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // This happens after the map is replaced, since calls make keepers for the servers of the map.
+        // The map is replaced first. Otherwise a call could make a keeper for a server of the old map.
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
@@ -234,7 +234,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The map was good for long, so the next read has another cause and starts with short pauses.
+            // The map stayed right for long, so this read has a new cause. The pauses start with the shortest again.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }

@@ -73,7 +73,7 @@ impl Dial {
         &self.connect.servers
     }
 
-    /// Returns the addresses of a cluster's servers that the settings name. Returns none without a cluster.
+    /// Returns the addresses of a cluster's servers that the settings name. The list is empty without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {

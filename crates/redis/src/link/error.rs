@@ -37,7 +37,7 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// Codes of errors that come before a script starts, or at its first write: a script that has written goes on.
+/// Codes of errors that come before a script starts, or at its first write. After its first write, a script goes on.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
@@ -113,8 +113,8 @@ impl LinkError {
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// Makes the error of a script that could not be sent within `patience`, for lack of a connection or of a server
-    /// that could run it.
+    /// Makes the error of a script that could not be sent within `patience`. There was no connection, or no server that
+    /// could run the script.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }

@@ -41,7 +41,7 @@ struct Caller {
     /// How long a server may take to reply.
     limit: Duration,
     is_cluster: bool,
-    /// The servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
+    /// Whether the servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
     knows_flags: AtomicBool,
 }
 

@@ -51,8 +51,8 @@ struct Rounds {
 }
 
 impl Witness {
-    /// Creates a witness for the server at the other end of this connection, which nothing else may use. Calls `on_end`
-    /// if the server does not answer. Must be called within a tokio runtime.
+    /// Creates a witness for the server at the other end of this connection. Nothing else may use the connection. Calls
+    /// `on_end` if the server does not answer. Must be called within a tokio runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,
@@ -72,7 +72,7 @@ impl Witness {
     ///
     /// # Errors
     ///
-    /// Fails if they are not as safe in time.
+    /// Fails if the changes are not as safe in time.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
@@ -106,7 +106,7 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller may be gone.
+            // A caller that has gone needs no answer.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }

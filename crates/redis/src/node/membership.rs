@@ -163,7 +163,7 @@ impl Node {
             state.sign_by = sign_by;
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
-                // The signs that other nodes sent after that moment are lost, too.
+                // The server has lost the signs that other nodes sent after `latest`. So this node forgets them, too.
                 state.latest = latest.max(answered.now);
                 state.set_backs += 1;
             }
@@ -241,8 +241,8 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead whose connection has ended, and then expires its shards. The scripts publish both to all
-    /// nodes.
+    /// Declares a node dead after its connection has ended, and then expires its shards. The scripts publish both
+    /// events to all nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -251,8 +251,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If the call did run, no node declares it dead again. If that node lives, it loses a part of its shards at
-            // most.
+            // If the call did run, no later look declares the node dead again. If the node lives, it loses a part of
+            // its shards at most.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };

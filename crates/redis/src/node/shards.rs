@@ -69,9 +69,9 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The look also asks when the first lease ends. A claim whose answer was lost may have taken the shard, and reaps,
-    /// which end overdue leases, leave sick shards out. In both cases nothing else says when the leases of a dead node
-    /// end.
+    /// Whether the look also asks when the first lease ends. A claim whose answer was lost may have taken the shard.
+    /// Reaps, which end overdue leases, leave sick shards out. In both cases only the look's answer says when the
+    /// leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
@@ -319,7 +319,7 @@ impl Shards {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps the earliest end of a foreign lease, so that the next claim returns it.
+    /// Keeps the earliest end of a lease of another node, so that the next claim returns that end.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }

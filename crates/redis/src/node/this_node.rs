@@ -15,7 +15,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default `ttl`: for how long a node takes a shard, and after which silence it is no longer live.
+/// The default `ttl`. A node takes a shard for this time. A node without a sign of life for this time is no longer
+/// live.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// The default for the time by which a server's data may go back before the store closes.

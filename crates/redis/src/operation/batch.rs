@@ -39,9 +39,9 @@ struct Wave {
 enum Kind {
     /// The operation creates a timer.
     Place,
-    /// The operation ends a delivery that this process has claimed. One script makes many of them.
+    /// The operation ends a delivery that this process has claimed. One script makes many such ends.
     End,
-    /// The operation changes a timer by its id. One script makes many of them.
+    /// The operation changes a timer by its id. One script makes many such changes.
     Change,
     /// The operation must run without others beside it.
     Alone,

@@ -72,7 +72,7 @@ pub(crate) enum Doubt {
     Redirected(TimerId, Redirect),
     /// In a cluster, the reservation of this id is over, or another client has forbidden commits under its redirect.
     Reserved(TimerId),
-    /// The timer was put back already, or its time for that is over.
+    /// The timer was put back already, or the time for putting it back is over.
     PutBack(PutBackDoubt),
     /// The shard's server has lost the data: the shard does not have the id of its deployment.
     Lost(Shard),
@@ -115,7 +115,7 @@ pub(crate) struct Commit<'a> {
 }
 
 impl<'a> Commit<'a> {
-    /// Builds a commit with checks of all data in `known` and guesses in `changes`, and with the changes.
+    /// Builds a commit: the checks of all data in `known` and of all guesses in `changes`, and the changes.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,
@@ -244,11 +244,11 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may be
-        // regarded as happening when they were read.
+        // Data in other shards of a cluster are not checked again. The operation does not change these data. So it may
+        // count as happening at the moment when they were read.
         let (scope, layout) = (self.scope, self.layout);
-        // This check comes first: the timer is not stored a second time, even if it has been claimed or has ended
-        // since.
+        // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
+        // has ended since.
         if let Some(put_back) = &known.put_back {
             let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
             let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);

@@ -1,8 +1,8 @@
 //! Creations that only store a new timer. All that wait at the same time are stored by one script.
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
-//! script checks each timer as the script `commit` does, and answers the timers that it did not store. Each of these is
-//! created again as an operation of its own, which finds out why. All other creations are commits.
+//! script checks each timer as the script `commit` does, and names the timers that it did not store. Each of these is
+//! created again as an operation of its own, which finds out why it was not stored. All other creations are commits.
 //! [`queue`](super::queue) says how creations wait, and how they end while the server does not answer.
 
 use super::queue::{Creation, Made, Queue, Waiting};

@@ -2,8 +2,8 @@
 //!
 //! The most common end is that of a one-shot timer whose delivery has succeeded. The timer is removed with all of its
 //! entries, and nothing takes its place. The script removes many such timers by one command for each part of a shard.
-//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and says so:
-//! that timer is ended again as an operation of its own. All other ends are commits.
+//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and names that
+//! timer. The timer is then ended again by an operation of its own. All other ends are commits.
 
 use super::held::Held;
 use super::transact::Transactions;

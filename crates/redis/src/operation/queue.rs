@@ -98,8 +98,8 @@ impl Queue {
         Task { queue: self, has_ended: false }
     }
 
-    /// Counts a task as ended that was dropped before it was done. Returns the waiting creations if no other task is
-    /// left.
+    /// Counts a task as ended, since it was dropped before it was done. Returns the waiting creations if no other task
+    /// is left.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
@@ -125,8 +125,8 @@ impl Drop for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Takes the creations of the next script, which have different ids and keys. If none waits, returns none and ends
-    /// the task.
+    /// Takes the creations of the next script, which have different ids and keys. If no creation waits, returns an
+    /// empty list and ends the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);

@@ -91,7 +91,7 @@ pub(super) struct Outside {
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. Mostly the operation creates it.
+/// A timer whose id must be free. Usually the operation creates this timer.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,

@@ -118,8 +118,8 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read shows one moment. A guess beside a later read may be of another moment, so a commit
-                // compares both.
+                // The first read shows a single moment. A guess and a later read may show different moments, so a
+                // commit compares both.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
                 }
@@ -153,7 +153,7 @@ impl Transactions {
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data again that failed a check, so that the next attempt knows them.
+    /// Reads anew the data that failed a check, so that the next attempt knows them.
     async fn resolve(
         &self,
         known: &mut Known,

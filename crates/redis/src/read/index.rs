@@ -50,7 +50,7 @@ impl Order {
     }
 }
 
-/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if there can be none.
+/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if no string can.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = beginning.get(..=last)?.to_vec();
@@ -82,7 +82,7 @@ pub(crate) struct IndexEntry {
 }
 
 /// Returns a bound that sorts after all keys with this beginning, and before the entries of timers without a key.
-/// Returns `None` unless this beginning is a whole namespace, since only then can such entries have it.
+/// Returns `None` unless the beginning is a whole namespace, since no entry without a key has a longer beginning.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())

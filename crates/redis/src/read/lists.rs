@@ -20,7 +20,7 @@ const LOOKS: usize = 10;
 const FEW: usize = 2_000;
 /// A list of one namespace looks at up to this number of entries of all namespaces while its page is empty.
 const MORE_LOOKS: usize = 20_000;
-/// If that finds nothing, a page reads all timers of the namespace, provided that there are at most this number.
+/// If the page is still empty, it reads all timers of the namespace, provided that there are at most this number.
 const MOST_GATHERED: usize = 50_000;
 /// The number of a namespace's timers that are read at once.
 const READ_AT_ONCE: usize = 1_000;
@@ -233,7 +233,7 @@ impl Listing<'_> {
             let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
             stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
         }
-        // Keeps more timers than a page has: one more shows whether another page follows.
+        // Keeps one timer more than a page has. That timer shows whether another page follows.
         let mut first = BTreeMap::new();
         for (sets, beginning) in stretches {
             let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);

@@ -82,21 +82,21 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets for how long this process takes shards, 10 seconds unless set, from 100 ms to an hour. If the process dies,
-    /// its timers wait at most this time until other processes take its shards over.
+    /// Sets for how long this process takes shards: 100 ms to an hour, 10 seconds by default. If the process dies, its
+    /// timers wait at most this time until other processes take its shards over.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets by how much the server's data may go back while the store is open, 10 seconds unless set. Data go back in a
-    /// failover to a replica that lacks the last writes. If they go back further, as after a restart from an older
-    /// snapshot, the store is closed for good: created timers would be missing, and cancelled timers would be
+    /// Sets by how much the server's data may go back while the store is open, 10 seconds by default. Data go back in a
+    /// failover to a replica that lacks the last writes. If the data go back further, as after a restart from an older
+    /// snapshot, the store is closed for good. Otherwise created timers would be missing, and cancelled timers would be
     /// delivered.
     ///
     /// The store measures the loss by the age of the nodes' last sign of life. Signs are a quarter of
-    /// [`ttl`](Self::ttl) apart, so the measured loss may be wrong by a quarter of `ttl`, which is added to the limit.
-    /// A store that is opened afterwards accepts the data as they are.
+    /// [`ttl`](Self::ttl) apart. So the measured loss may be wrong by a quarter of `ttl`, and the limit is that much
+    /// greater. A store that is opened afterwards accepts the data as they are.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self

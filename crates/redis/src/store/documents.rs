@@ -1,8 +1,8 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
-//! All documents are in one hash, whose key has the braces of the deployment itself. A process replaces a document only
-//! if it still has the version from which the new value was computed. Versions are drawn at random. A counter would
-//! step back in a failover that loses writes, and a new value could get the version of a lost value.
+//! All documents are in one hash, whose key has the hash tag of the deployment itself. A process replaces a document
+//! only if the document still has the version from which the new value was computed. Versions are drawn at random. A
+//! counter would step back in a failover that loses writes, and a new value could get the version of a lost value.
 
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, kept};
@@ -43,9 +43,9 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB, with
-    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be
-    /// reached, or has lost the deployment.
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
+    /// with [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made. Also fails if the server
+    /// cannot be reached, or has lost the deployment.
     pub async fn replace_document(
         &self,
         name: &str,

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// All versions of the layout, each with the version of its records. Programs of two versions share a deployment if
-/// both know its layout. So a row never changes: other records are a new layout.
+/// both know its layout. So a row never changes: a new version of the records needs a new layout.
 const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {
@@ -70,10 +70,10 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is not valid,
-    /// if the deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] or
-    /// [`StoreErrorKind::OlderSchema`] if a version with another layout has created the deployment; and if the server
-    /// cannot be reached.
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, or if the name or the number of shards is not
+    /// valid. The same kind means that the deployment has another number of shards or another kind of clock. Fails with
+    /// [`StoreErrorKind::NewerSchema`] or [`StoreErrorKind::OlderSchema`] if a version with another layout has created
+    /// the deployment. Also fails if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;

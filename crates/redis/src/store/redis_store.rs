@@ -97,8 +97,8 @@ impl RedisStore {
 
 impl RedisStore {
     /// Calls `tell` with the reason whenever any process has parked a timer. Calls `tell` without a reason when
-    /// messages about parked timers may have been missed, because the connection was made again, or when the set of
-    /// live nodes has changed. This is for a process that waits for parked timers, which
+    /// messages about parked timers may have been missed. This is so after a new connection, and after a change of the
+    /// set of live nodes. This is for a process that waits for parked timers, which
     /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. The call comes from a thread of the store, while
     /// this process is a node. It must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {

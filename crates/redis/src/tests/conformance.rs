@@ -57,8 +57,8 @@ fn nothing_was_refused(server: &Server) {
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// Opens a node as this user, and makes it do the work of a thread, which the suite does not: signs of life,
-/// subscriptions, and a sweep of each of its shards.
+/// Opens a node as this user, and makes it do the work of a thread: signs of life, subscriptions, and a sweep of each
+/// of its shards. The suite itself leaves this work out.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();

@@ -30,9 +30,9 @@
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
 //!     ahead. So a put-back has one effect at most.
-//! R2. While a commit of the put-back can have an effect, the mark of an earlier effect is there. A commit has no effect
-//!     from `until` on, and the mark stays until later. Both moments are by the clock of the same shard. A failover may
-//!     bring another clock; the two clocks may differ by [`KEPT`].
+//! R2. While a commit of the put-back can have an effect, the mark of an earlier effect is there. A commit has no
+//!     effect from `until` on, and the mark stays until later. Both moments are by the clock of the same shard. A
+//!     failover may bring another clock; the two clocks may differ by [`KEPT`].
 //! R3. A mark is there for at most [`AGAIN`] and [`KEPT`], 10 minutes, so the number of marks is bounded by the number
 //!     of put-backs in that time.
 //!
@@ -47,8 +47,8 @@
 //!   shard is the same, and so is the mark.
 //! - *Another process has created a timer of the same id.* The put-back finds it and answers `Repeated`, as it does
 //!   without a lost answer. A request that arrives late still has one effect at most.
-//! - *Another operation of the put-back's batch fails.* The caller repeats the batch. The moment of the first attempt is
-//!   kept until the whole batch is answered.
+//! - *Another operation of the put-back's batch fails.* The caller repeats the batch. The moment of the first attempt
+//!   is kept until the whole batch is answered.
 //! - *The server is away for longer than five minutes, and may have received the first attempt.* The answer is `Stale`:
 //!   the timer is stored, or else lost. Attempts that surely had no effect do not count.
 //! - *The process ends before the answer.* Nobody repeats.

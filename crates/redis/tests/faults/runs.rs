@@ -114,7 +114,8 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
 }
 
 /// Stops a node while the answer to its claim is on its way. When the node reads the answer, another node has delivered
-/// the claimed timers. Returns the number of timers of which the node learned too late, and for which it called no handler.
+/// the claimed timers. Returns the number of timers of which the node learned too late, and for which it called no
+/// handler.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;

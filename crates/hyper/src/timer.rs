@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// A timer for the builders of hyper and hyper-util that runs on an engine. For `header_read_timeout`,
+/// A timer for the builders of hyper and hyper-util that runs on an engine. It serves `header_read_timeout`,
 /// `keep_alive_interval` and `pool_timer`.
 ///
 /// A sleep makes a timer of the engine when it is first polled, if its deadline is in the future.

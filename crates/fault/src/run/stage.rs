@@ -111,8 +111,8 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end, and kills it if it does not. Returns whether it ended by itself. All its output is read
-    /// then.
+    /// Asks the process to end, and kills it if it goes on. Returns whether the process ended by itself. On return, all
+    /// of its output has been read.
     fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
@@ -355,7 +355,7 @@ impl Stage {
     }
 
     /// Starts nodes whose times of day are off by `shifts` seconds, and waits until they are ready. Notes a problem if
-    /// a node has another time. Without `faketime`, writes a line to standard error and returns `false`.
+    /// a node is off by another time. Without `faketime`, writes a line to standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {

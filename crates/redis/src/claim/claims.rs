@@ -21,7 +21,7 @@ use tourbillon_durable::timer::Timer;
 const AT_ONCE: u32 = 1_000;
 /// Before a claim leases from a cluster, it asks each group of shards to name at least this number of due timers.
 const LEAST_NAMES: u32 = 8;
-/// A claim ends after this number of scripts in a row that leased nothing, even if a timer is due.
+/// A claim ends after this number of scripts in a row without a leased timer, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
 /// Leases due timers in the shards of this node.
@@ -300,8 +300,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of some shards of one group, without leasing. Wakes the subscribers if they must
-    /// claim. The thread of the node calls this.
+    /// Asks a server for the state of some shards of one group, and leases nothing. Wakes the store's subscribers if
+    /// they must claim. The thread of the node calls this.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -317,7 +317,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The next claim of the runtime returns this error, or the timers of other servers.
+            // The look has failed. The next claim of the runtime returns this error, or the timers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),

@@ -1,4 +1,5 @@
-//! Remembers claims whose answers were lost. A later claim asks for their leases once the servers answer again.
+//! Remembers claims whose answers were lost. Such a claim may have leased timers. A later claim asks for these leases
+//! once the servers answer again.
 
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use tourbillon_durable::state::Token;
 /// The greatest number of entries that are kept. The leases of older claims have ended by then.
 const MOST: usize = 4_096;
 
-/// A claim that may have leased in a shard, although its answer was lost.
+/// A claim whose answer was lost, and a shard in which it may have leased timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
     /// The token of the claim.

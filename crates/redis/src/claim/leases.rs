@@ -23,7 +23,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 const TOKEN: usize = 16;
 /// A script lists at most this number of ended leases. Each shard lists an equal part, rounded up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of leases that one answer lists for a shard.
+/// The greatest number of leases that an answer lists for a shard.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
@@ -35,7 +35,7 @@ const REST_OF_FAILED: Duration = Duration::from_secs(1);
 struct Expired {
     /// The timers, each with the moment at which its lease ended.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases, each with the end of the last lease in its answer.
+    /// The shards that may have more ended leases. The number is the end of the last lease in the shard's answer.
     cut: Vec<(Shard, u64)>,
     /// When to ask again: when the first running lease ends, or sooner if a group did not answer.
     next: Option<u64>,
@@ -210,8 +210,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose time is over, the earliest first in each shard. A script answers at most `limit` leases, and
-    /// one more for each shard. A shard that has more is asked again.
+    /// Ends leases whose time is over, the earliest first in each shard. A script lists at most `limit` leases, and one
+    /// more for each shard. A shard with more ended leases is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -227,8 +227,8 @@ impl Leases {
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // Leases without timers are not ended, so they stay at the front. A longer answer shows the leases behind
-            // them.
+            // This function cannot end a lease without a timer, so such leases stay at the front. A longer answer shows
+            // the leases behind them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {

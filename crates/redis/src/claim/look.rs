@@ -13,7 +13,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// How often a look is sent again after its connection was replaced.
+/// A look is sent again at most this number of times after its connection was replaced.
 const RENEWALS: u32 = 3;
 
 /// Limits for one look at some shards: which timers the script may lease, or only name.
@@ -26,7 +26,7 @@ pub(super) struct Wish<'w> {
     pub(super) timers: u32,
     /// The script leases no further timer once this number of payload bytes is leased.
     pub(super) bytes: u64,
-    /// The number of payload bytes that earlier scripts of the same claim have leased.
+    /// The number of payload bytes that earlier scripts of this claim have leased.
     pub(super) taken: u64,
     /// If the script leases nothing, it names at most this number of due timers.
     pub(super) names: u32,
@@ -45,7 +45,8 @@ pub(super) struct Looked {
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer of these shards.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease.
+    /// The due moment of the first timer that the next claim may lease. Earlier due timers may be in lanes without a
+    /// share left.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
@@ -130,8 +131,8 @@ impl Looks {
         arguments.push(decimal(u64::from(look.wants_end)));
         arguments.extend(per_lane.arguments());
         arguments.extend(slices);
-        // The server of a new connection may have older data, and a claim must not lease from them. A look that leases
-        // nothing may run on any connection.
+        // The server of a new connection may have old data. A claim must not lease timers from old data. A look that
+        // leases nothing may run on any connection.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
         let rest = &mut answered.rest;

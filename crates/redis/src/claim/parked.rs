@@ -1,8 +1,8 @@
 //! Claims of parked timers. A process makes them when it has found a receiver, for example in a long poll of a queue.
 //!
 //! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
-//! some processes have. So any node may lease it, in any shard. The token of the lease decides who delivers, not the
-//! ownership. The claim has two steps:
+//! some nodes have. So any node may lease it, in any shard. The token of the lease, and not the ownership of the shard,
+//! decides who delivers. The claim has two steps:
 //!
 //! | step | script | effect |
 //! |---|---|---|
@@ -168,8 +168,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the entries that are still stored. Returns the shard and the record of each leased timer, and the
-    /// server's time of the lease.
+    /// Leases the timers of the entries that are still stored. Returns the shard and the record of each leased timer,
+    /// and the server's time of the lease.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],

@@ -40,9 +40,9 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        // Each group has counted only its own timers, so the share of a lane is counted again. The script leases a
-        // lane's timers in order. So once a timer is passed over, the later timers of its lane in the same group are
-        // passed over, too.
+        // Each group has counted only its own timers. So the lanes' shares are counted again here. A script leases the
+        // timers of a lane in order. So once a timer is passed over, later timers of the same lane and group are passed
+        // over, too.
         let lateness = now - UtcMillis::from_millis(due);
         if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
             (timers, taken) = (timers + 1, taken + length);

@@ -108,14 +108,14 @@ pub(crate) enum PerLane<'t> {
     Any,
     /// Each lane may take its share, as [`Turns`] computes it.
     InTurn(&'t Turns),
-    /// Each lane may take this number of timers, and other lanes none. The groups of a cluster divide one share this
-    /// way.
+    /// Each lane may take its number of timers from this map. Other lanes take none. The groups of a cluster divide a
+    /// share this way.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits as arguments of the script: the number of lanes, the free places, the limits of late timers
-    /// and of all timers for each lane, and the limits of single lanes.
+    /// Encodes the limits as arguments of the script: the number of lanes, the free places, and the limits of late
+    /// timers and of all timers for each lane. Limits that apply to single lanes follow.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];

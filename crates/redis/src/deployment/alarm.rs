@@ -8,8 +8,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called when timers were parked. Its argument is the reason, or `None` if messages may have been
-/// missed.
+/// A function that is called when timers were parked. Its argument is the reason for parking. The argument is `None` if
+/// messages may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Keeps the subscribers, and the due moment of the first pending timer, as far as this process knows it.
@@ -33,11 +33,11 @@ struct FirstDue {
 
 struct ClaimUnderWay {
     number: u64,
-    /// The first due moment that was committed since the claim was sent. The claim's answer may not include it.
+    /// The first due moment that commits have made since the claim was sent. The claim's answer may not include it.
     committed: UtcMillis,
 }
 
-/// A claim that is at the server. The claim ends when this is dropped, so it also ends if the caller drops the claim's
+/// A claim that is at the server. The claim ends when this value is dropped, so also when the caller drops the claim's
 /// future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
@@ -96,8 +96,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Ends a claim. Wakes the subscribers if a timer that was committed during the claim is due earlier than the
-    /// claim's answer says, or if the claim has no answer.
+    /// Ends a claim. Wakes the subscribers if the claim has no answer. Also wakes them if a timer that was committed
+    /// during the claim is due earlier than the answer says.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();

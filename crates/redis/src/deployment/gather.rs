@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The answers and the failures of calls to several groups.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups that failed, with their errors. A group that was too late has no error. Its call may still have its
+    /// The groups that failed, with their errors. A group that was too late has no error, and its call may still take
     /// effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
@@ -39,8 +39,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes a call for each group at the same time. Waits for the first answer without a limit, and for the others
-    /// only a moment longer. Groups without an answer by then count as failed.
+    /// Makes a call for each group at the same time. Waits for the first answer without a limit, and then a moment for
+    /// the other answers. Groups without an answer by then count as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,

@@ -24,7 +24,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// For this time after a part of the deployment was seen, the deployment counts as still there.
+/// Once some part of the deployment was seen, the deployment counts as there for this time.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
@@ -41,7 +41,7 @@ impl Deployment {
         }
     }
 
-    /// Checks whether the servers have lost all of the deployment. If so, closes the store and returns its error.
+    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns its error.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Deployment {
         }
         let keys = vec![self.key.clone()];
         let key = run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await;
-        // A server that does not answer may still have a part.
+        // A server that does not answer may still have a part of the deployment.
         let version = key.and_then(|(mut answered, _)| maybe_number(answered.rest.next()?));
         let mut is_there = !matches!(version, Ok(None));
         if !is_there {

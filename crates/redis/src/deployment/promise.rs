@@ -57,8 +57,8 @@ impl Witnesses {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if they are not: the
-    /// changes were made, and a failover may lose them.
+    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes are
+    /// not as safe in time. The changes were made, and a failover may lose them.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let all = self.all().clone();
         let answers = join_all(all.iter().map(Witness::confirm)).await;

@@ -56,8 +56,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// Returns the reasons why timers on this server are unsafe: an old version or eviction. A wrong clock is a reason
-    /// too, if the deployment goes by the server's clock.
+    /// Returns the reasons why timers on this server are unsafe, such as an old version or eviction. A wrong clock is
+    /// such a reason only if the deployment goes by the server's clock.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {

@@ -62,8 +62,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that the hash of tokens has for a timer in this state: token and withdrawal mark. Returns `None`
-/// unless the timer is leased.
+/// Returns the value that the hash of tokens has for a timer in this state: the token and the withdrawal mark. Returns
+/// `None` unless the timer is leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -121,7 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. Limits permit at most 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow. A text has at most 255 bytes, by the
+/// limits.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -176,8 +177,8 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte between the namespace and the id in the entry of a timer without a key. No key begins with this byte, and
-/// all keys of the namespace sort before it.
+/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
+/// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
 /// Encodes the entry of a timer without a key, up to the timer's id.
@@ -209,7 +210,7 @@ pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }
 
-/// Returns all entries that the shard of a timer stores for it.
+/// Returns all entries that a shard stores for this timer.
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![Entry::Record(member_of(timer))];

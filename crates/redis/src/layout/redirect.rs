@@ -1,4 +1,4 @@
-//! Redirects, which lead from the shard of an id to the shard that stores the timer. See `operation/redirects.rs`.
+//! A redirect leads from the shard of a timer's id to the shard that stores the timer. See `operation/redirects.rs`.
 
 use super::entry::id_bytes;
 use super::slot::Shard;

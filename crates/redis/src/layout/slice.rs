@@ -33,7 +33,7 @@ impl Slice {
     }
 }
 
-/// Returns the lane that the timers of a namespace are in.
+/// Returns the lane (group of namespaces) to which a namespace belongs.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }

@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// Which server is the primary, as the events of the Sentinels say.
+    /// Knows which server is the primary, from the events of the Sentinels.
     roles: Arc<Roles>,
 }
 
@@ -63,7 +63,7 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns which server is the primary, as far as the Sentinels have said it.
+    /// Returns the knowledge of which server is the primary, as the Sentinels have told it.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }

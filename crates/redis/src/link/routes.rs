@@ -53,8 +53,8 @@ impl Routes {
         }
     }
 
-    /// Waits for a connection to a place. Returns `None` if the runtime ends. Also returns `None` if the place is an
-    /// address and its server cannot be reached in time.
+    /// Waits for a connection to a place: the primary of a key, any primary, or the server at an address. Returns
+    /// `None` if the runtime ends, or if the server at an address cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { keeper, roles, .. }, _) => {
@@ -115,7 +115,7 @@ impl Routes {
         }
     }
 
-    /// Returns why there is no connection to a place, if that is known.
+    /// Returns the reason for which a place has no connection, if the reason is known.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
             (Self::Server { keeper, .. }, _) => keeper.state().trouble,

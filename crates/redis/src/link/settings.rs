@@ -143,7 +143,7 @@ impl Connect {
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
         }
-        // All servers of a cluster are reached in one way, with TLS or without.
+        // All servers of a cluster are reached in the same way: with TLS or without.
         let security = |node: &ConnectionInfo| match node.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
             _ => None,
@@ -170,7 +170,7 @@ impl Connect {
         self
     }
 
-    /// Sets the file that has the Sentinels' password. It is read for each connection, as for
+    /// Sets the file that has the Sentinels' password. The file is read for each connection, as for
     /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {

@@ -1,4 +1,4 @@
-//! Waits until changes are as safe as the policy asks. The wait for replicas and files has a connection of its own.
+//! Waits until changes are as safe as the policy asks. The wait for replicas and files uses its own connection.
 //!
 //! A server answers `WAIT` for all changes that it had made when the previous command on the same connection had ended.
 //! Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection to the same server,
@@ -34,7 +34,7 @@ pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// How long the server may take to reply, including its wait for replicas or files.
+    /// How long the server may take to reply. This includes its wait for replicas or files.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,

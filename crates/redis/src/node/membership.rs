@@ -1,4 +1,4 @@
-//! Signs of life: this node sends its own, and acts on those of the other nodes.
+//! Sends the signs of life of this node, and acts on the signs of the other nodes.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
@@ -27,8 +27,8 @@ impl State {
         }
     }
 
-    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. Sightings on
-    /// another connection prove nothing.
+    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. A sighting on
+    /// another connection proves nothing.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
@@ -39,8 +39,8 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life: a quarter of `ttl` after the last sign, or at once if other
-    /// nodes have changed.
+    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` after the last sign. It is
+    /// due at once if other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
@@ -101,7 +101,7 @@ impl Node {
         let sign = self.give_sign(!is_member).await;
         if !is_member {
             match sign {
-                // The nodes' registry is lost, but the shards of this node are not.
+                // The server has lost the nodes' registry, but not the shards of this node. So the node goes on.
                 Err(error) if is_gone(&error) => {
                     let mut state = self.state();
                     state.is_member = true;
@@ -143,7 +143,7 @@ impl Node {
             record,
             self.keys.channel.clone(),
             decimal(known.as_millis()),
-            // The loss is measured by the signs, which are a quarter of `ttl` apart.
+            // The server measures the loss by the last sign. Signs are a quarter of `ttl` apart, so this time is added.
             time_text(self.may_lose.saturating_add(self.ttl / 4)),
         ];
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
@@ -151,7 +151,8 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Without a registry, the age of the server's data cannot be seen.
+                // Without a registry, nobody can see the age of the server's data. So a later claim on this connection
+                // asks no more.
                 state.sign_by = sign_by;
             }
         })?;
@@ -228,7 +229,8 @@ impl Node {
             let mut state = self.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
-                // The node was never seen connected, or it was away when this node's own connection ended.
+                // The node was never seen connected, or was away already when this node's own connection ended. So
+                // nothing is known.
                 (false, None) => {}
                 (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
                 (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),

@@ -1,4 +1,4 @@
-//! Keeps the timers that this process has claimed, as they were at the claim.
+//! Keeps copies of the timers that this process has claimed, as they were at the claim.
 
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;

@@ -93,7 +93,7 @@ impl Queue {
         is_needed
     }
 
-    /// Returns the task that the caller of [`add`](Self::add) must run.
+    /// Returns a task. The caller of [`add`](Self::add) must run it if `add` has returned `true`.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
@@ -107,8 +107,8 @@ impl Queue {
     }
 }
 
-/// A task that takes waiting creations. If a panic or the end of the runtime drops it early, the next creation starts
-/// another task.
+/// A task that takes waiting creations. A panic or the end of the runtime may drop the task early. Then the next
+/// creation starts another task.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,

@@ -23,7 +23,7 @@ pub struct RedisBuilder {
     pub(super) on_set_back: Option<OnSetBack>,
     pub(super) clock: Option<Arc<dyn tourbillon::Clock>>,
     pub(super) is_unchecked: bool,
-    /// In tests: a script on one server names the keys of only one shard, as in a cluster.
+    /// Only in tests: one server is used like a cluster, so a script names the keys of a single shard.
     #[cfg(test)]
     pub(super) is_split: bool,
 }
@@ -66,7 +66,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the pause between two looks for timers that other processes have placed, [`POLL`] by default. While
+    /// Sets the pause between two looks for timers that other processes have placed. The default is [`POLL`]. While
     /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that looks, and is
     /// meant for a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
@@ -75,8 +75,8 @@ impl RedisBuilder {
     }
 
     /// Sets the name by which people recognise this process in [`nodes`](tourbillon_durable::store::TimerStore::nodes).
-    /// Several processes may have the same name: nothing depends on it. It has at most 255 bytes. By default it has the
-    /// number of the process.
+    /// Several processes may have the same name, since nothing depends on the name. It has at most 255 bytes. The
+    /// default is the number of the process.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self
@@ -109,8 +109,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Uses a clock of the caller instead of the server's time. The clock counts from the start of 1970. A deployment
-    /// that is created on a test clock is opened only on a test clock, and the same holds for the server's time.
+    /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment
+    /// keeps its kind of clock: if it was created on a test clock, it is opened only on a test clock.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {
@@ -130,8 +130,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Opens the deployment without a check of its servers. The check covers their version, their behaviour when memory
-    /// is full, and their clocks.
+    /// Makes `open` skip the check of the servers. The check covers their version, their behaviour when memory is full,
+    /// and their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self

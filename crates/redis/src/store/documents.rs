@@ -12,13 +12,13 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. The server does nothing else while it reads a document.
+/// The greatest length of a document's value, in bytes. While the server reads a document, it does nothing else.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version of this value. Each change gives the document a version that no document of the deployment has had
+    /// The version of this value. Each change gives a document a version that no document of the deployment has had
     /// before.
     pub version: u64,
     /// The value.
@@ -37,8 +37,8 @@ impl RedisStore {
 
     /// Replaces or creates the document of this name. Without a new value, removes it.
     ///
-    /// The change is made only if the document has this version: the version that was read, or 0 if there was no
-    /// document. Otherwise another process has changed the document since. Then this returns `false` and changes
+    /// The change is made only if the document has this version. This is the version that was read, or 0 if there was
+    /// no document. Otherwise another process has changed the document since. Then this returns `false` and changes
     /// nothing.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The type of the store, which joins its parts.
+//! Defines the type of the store, which joins its parts.
 
 use super::builder::RedisBuilder;
 use crate::claim::{Claims, Leases, ParkedClaims};
@@ -37,7 +37,7 @@ pub struct RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // This ends the thread. The shards become free when their `ttl` is over, unless the store has left before.
+        // This ends the thread. Unless the store has left before, its shards become free when their `ttl` is over.
         self.node.bell.close();
     }
 }

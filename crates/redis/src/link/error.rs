@@ -183,7 +183,7 @@ impl core::error::Error for LinkError {}
 mod tests {
     use super::*;
 
-    /// Returns the row of the README's table of failures that names a code.
+    /// Returns the row that names this code in the README's table of failures.
     fn row(code: &str) -> &'static str {
         let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
         rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))

@@ -19,7 +19,7 @@ pub(super) struct NodeRecord {
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
-    /// The node listens to a channel of its own, so that other nodes see when its connection ends.
+    /// Whether the node listens to a channel of its own. Then other nodes see when its connection ends.
     pub(super) has_channel: bool,
 }
 

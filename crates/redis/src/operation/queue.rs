@@ -1,8 +1,8 @@
 //! The queue of creations that wait for a script.
 //!
-//! While scripts are at the server, new creations wait. All that wait become one script. A task takes the waiting
-//! creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a creation
-//! before they add it, and tasks only send it. So no task depends on a caller that stands still.
+//! While scripts are at the server, new creations wait. One script then takes all creations that wait. A task takes the
+//! waiting creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a
+//! creation before they add it, and tasks only send it. So no task depends on a caller that stands still.
 //!
 //! A creation that waits ends in one of these ways:
 //!

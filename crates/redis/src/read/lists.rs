@@ -20,7 +20,8 @@ const LOOKS: usize = 10;
 const FEW: usize = 2_000;
 /// While the page of a namespace is empty, a list reads at most this number of entries of all namespaces.
 const MORE_LOOKS: usize = 20_000;
-/// If the page is still empty, it reads all timers of the namespace, provided that there are at most this number.
+/// If the page of a namespace is empty after these entries, the list reads all timers of the namespace. It does so only
+/// if there are at most this number.
 const MOST_GATHERED: usize = 50_000;
 /// The number of a namespace's timers that are read at once.
 const READ_AT_ONCE: usize = 1_000;

@@ -175,11 +175,11 @@ mod tests {
         assert!(is_readable(&notifier));
         notifier.clear(|| true);
         assert!(!is_readable(&notifier));
-        // An entry pushed before c2: its signal found the flag set.
+        // The entry was pushed before step c2, so its signal finds the flag set.
         notifier.signal();
         notifier.clear(|| false);
         assert!(is_readable(&notifier));
-        // An entry pushed after c2: its signal finds the flag unset, and writes.
+        // The entry is pushed after step c2, so its signal finds the flag unset, and writes.
         notifier.clear(|| {
             notifier.signal();
             true

@@ -69,14 +69,14 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Sets how long a server may be silent before the Sentinel takes it for dead. It is a minute at first, so that a
-    /// busy machine changes no roles.
+    /// Sets how long a server may be silent before the Sentinel takes it for dead. [`start`](Self::start) sets a
+    /// minute, so that a busy machine changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
     /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
-    /// it follows. The caller must have killed the primary.
+    /// the old primary follows. The caller must have killed the primary.
     ///
     /// # Panics
     ///

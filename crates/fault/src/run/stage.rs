@@ -41,7 +41,8 @@ struct Part {
     reader: JoinHandle<()>,
 }
 
-/// Runs a node or the receiver, and never returns, if this process was started for that. Otherwise returns at once.
+/// If this process was started as a node or as the receiver, runs that part and never returns. Otherwise returns at
+/// once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -64,8 +65,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs it in
-    /// other surroundings. `words` say which part to run.
+    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs the
+    /// program in other surroundings. `words` say which part to run.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {

@@ -60,7 +60,8 @@ impl Watched {
             fs::write(&file, text).expect("a file in a temporary folder");
             vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
         });
-        // Otherwise the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack this command.
+        // Without this command, the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack the
+        // command.
         drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));
         eventually("the Sentinel knows the replica", || {
             let answer = sentinel.try_query::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", Self::NAME]);

@@ -1,4 +1,4 @@
-//! Shared documents of a deployment, used by several processes.
+//! Tests shared documents of a deployment that several processes use.
 
 use super::plain;
 use crate::{RedisStore, SharedDocument};

@@ -1,4 +1,4 @@
-//! Ends of many deliveries in one batch.
+//! Tests ends of many deliveries in one batch.
 
 use super::{PAST, plain};
 use crate::RedisStore;

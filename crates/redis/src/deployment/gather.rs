@@ -19,7 +19,7 @@ pub(crate) struct Gathered<G, T> {
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns these answers if any group has answered, so that failures of some groups are tolerated.
+    /// Returns these answers if any group has answered. So the failures of some groups are tolerated.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// Once some part of the deployment was seen, the deployment counts as there for this time.
+/// After some part of the deployment was seen, the whole deployment counts as present for this time.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {

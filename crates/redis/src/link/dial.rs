@@ -63,7 +63,7 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns the knowledge of which server is the primary, as the Sentinels have told it.
+    /// Returns the knowledge of which server is the primary. It comes from the events of the Sentinels.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }

@@ -96,8 +96,8 @@ impl Routes {
         }
     }
 
-    /// Returns the number of the attempt to connect that made the present connection or is under way. Returns 0 in a
-    /// cluster.
+    /// Returns the number of an attempt to connect: the attempt that made the present connection, or the attempt that
+    /// is under way. Returns 0 in a cluster.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,

@@ -151,8 +151,8 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Without a registry, nobody can see the age of the server's data. So a later claim on this connection
-                // asks no more.
+                // Without a registry, nobody can see the age of the server's data. The sign counts as sent on this
+                // connection.
                 state.sign_by = sign_by;
             }
         })?;

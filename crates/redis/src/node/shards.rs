@@ -47,7 +47,7 @@ struct Known {
     looked: Option<Timestamp>,
     /// When the last successful look ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When a server last told the end of the shard's first lease, by the clock of this process.
+    /// When a server last answered the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 

@@ -307,7 +307,7 @@ impl<'a> Commit<'a> {
         let found = known.timers.get(&id);
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
-            // A new timer without a key is stored in the shard of the timer that it follows.
+            // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
             (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
                 (Some(put_back), ..) => put_back.shard,
                 (None, None, Some(home)) => home,

@@ -54,7 +54,7 @@ impl Transactions {
         let pending = after.filter(|timer| timer.state == State::Pending);
         pending.map(|timer| {
             let found = known.timers.get(&timer.id).map(|found| found.shard);
-            // A new timer without a key is stored in the shard of the timer that it follows.
+            // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
             let follows =
                 || Commit::home(&self.deployment.layout, known, changes).filter(|_| timer.key.is_none());
             (found.or_else(follows).unwrap_or_else(|| self.deployment.layout.home_of(timer)), timer.due)

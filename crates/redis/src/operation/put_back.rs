@@ -118,7 +118,7 @@ impl PutBack {
     }
 }
 
-/// Identifies a put-back, which stores a timer again: the timer's id, and the token of the claim that ended the timer.
+/// Identifies a put-back: the id of the timer that is stored again, and the token of the claim that ended the timer.
 type Name = (TimerId, Token);
 
 /// The put-backs without a known outcome, each with the moment of its first attempt.

@@ -7,7 +7,7 @@ pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The script's text with a line of flags before it, and the hash of both. `None` for a script without flags.
+    /// The script's text with a line of flags before it, and the hash of that text. `None` for a script without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 

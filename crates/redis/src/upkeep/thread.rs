@@ -86,7 +86,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         let mut rounds = Rounds::default();
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
-            // A round, or a subscriber that it calls, may panic. The next round does the rest.
+            // A round may panic, and so may a subscriber that the round calls. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.

@@ -1,6 +1,6 @@
 //! Passes facts about a request between its connection and the HTTP interface.
 
-use crate::asker::RequestId;
+use crate::request_id::RequestId;
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv6Addr};

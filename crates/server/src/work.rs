@@ -1,6 +1,6 @@
 //! Writes and reads the stored form of a timer's work: a callback, or an entry for a queue.
 
-use crate::asker::LONGEST_ID;
+use crate::request_id::LONGEST_ID;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 

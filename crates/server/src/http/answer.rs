@@ -1,6 +1,7 @@
 //! Turns a problem, which describes why a request was not fulfilled, into an answer.
 
-use crate::asker::{self, REQUEST_ID, RequestId};
+use crate::asker;
+use crate::request_id::{REQUEST_ID, RequestId};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};

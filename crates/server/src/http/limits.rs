@@ -4,7 +4,8 @@
 use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
-use crate::asker::{Asker, REQUEST_ID};
+use crate::asker::Asker;
+use crate::request_id::REQUEST_ID;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, Request};

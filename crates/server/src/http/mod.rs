@@ -27,7 +27,7 @@ mod view;
 
 pub(crate) use limits::Interface;
 
-use crate::asker::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::settings::Settings;
 use axum::Router;

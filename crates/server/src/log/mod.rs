@@ -13,7 +13,8 @@ mod storm;
 
 pub(crate) use storm::{finish, settle};
 
-use crate::asker::{self, RequestId};
+use crate::asker;
+use crate::request_id::RequestId;
 use std::panic;
 use std::time::Instant;
 use tracing::level_filters::LevelFilter;

@@ -96,7 +96,7 @@ impl Daemon {
         daemon
     }
 
-    /// Waits for the first line of the log with these words: the log comes after what it tells of.
+    /// Waits for the first line of the log with these words: a line may come after the answer that it is about.
     pub(crate) async fn line(&self, words: &str) -> String {
         let mut line = None;
         until(&format!("a line of the log with {words:?}"), || {

@@ -12,8 +12,9 @@ pub(super) use limits::{Candidate, CreationLimits};
 pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
-use crate::asker::{self, RequestId};
+use crate::asker;
 use crate::convert::{Order, order, rejected, unavailable};
+use crate::request_id::RequestId;
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;

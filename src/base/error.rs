@@ -11,7 +11,7 @@ pub enum Refusal {
     /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
     /// reserve.
     EngineFull,
-    /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
+    /// The shard is behind with this thread's tickets, and the thread's `lane_capacity` is used up.
     LaneFull,
     /// The engine was shut down.
     ShutDown,
@@ -62,8 +62,8 @@ pub enum RescheduleError<T> {
     Running,
     /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
-    /// The lane to the shard is full, and the calling thread is the thread that empties the lane. So it would wait for
-    /// itself. The timer is unchanged.
+    /// The lane to the shard is full, and the call did not wait for room. Either the call never waits, or the calling
+    /// thread would wait for itself. The timer is unchanged.
     LaneFull,
     /// The call cancelled the timer, and then the engine was shut down, so the timer was not armed again. The value is
     /// the timer's payload.

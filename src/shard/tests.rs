@@ -97,7 +97,7 @@ impl Rig {
         self.magazines.put(&self.slots, id.index());
     }
 
-    /// Turns until the shard sleeps. Returns the end of that sleep.
+    /// Turns the station until the shard would sleep. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
             if let Next::Sleep(wake) = self.station.turn(now, &mut Output::default()) {
@@ -106,8 +106,8 @@ impl Rig {
         }
     }
 
-    /// Turns whenever the shard asks for a turn, until `end`. Returns the number of turns, and the
-    /// number of timers that fired.
+    /// Turns the station whenever it asks for a turn, until `end`. Returns the number of turns, and the number of
+    /// timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
@@ -119,7 +119,8 @@ impl Rig {
     }
 }
 
-/// A million timers in two seconds are 500 in a millisecond, and often some more. A hand-over would wake two threads.
+/// A million timers in two seconds are 500 in a millisecond, and often some more. If they were handed over, two threads
+/// would wake.
 #[test]
 fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     for (timers, is_left) in [(1, true), (600, true), (1_024, true), (1_025, false), (5_000, false)] {

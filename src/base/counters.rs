@@ -155,8 +155,8 @@ pub(crate) struct StationCounters {
     /// Counts the due chunks that were handed over to the workers. `handed_tickets` counts their tickets.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The time, in nanoseconds, at which the workers' queue last stopped being empty: the last hand-over before which
-    /// no ticket waited for a worker.
+    /// The time, in nanoseconds, of the last hand-over that found no waiting ticket: since then, the workers' queue was
+    /// never empty at a hand-over.
     queued_from: Counter,
     pub(crate) tickets: Counter,
     /// The number of due tickets that the shard holds back at present, because the workers already have too many.

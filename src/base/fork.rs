@@ -1,4 +1,4 @@
-//! The number of forks that led to this process, and locks for which the child of a fork does not wait for ever.
+//! Counts the forks that led to this process. Provides locks for which the child of a fork does not wait for ever.
 //!
 //! The child of a fork is a copy of its parent with one thread. If another thread of the parent held a lock at the
 //! fork, the lock stays locked in the child for ever. The child's `exit` runs the destructors of thread-locals. The

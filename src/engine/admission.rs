@@ -1,5 +1,6 @@
-//! Admits timers to an engine. An admission has everything that a thread needs to add a timer, for any type of payload:
-//! slots, the stations with their lanes, and the reasons to refuse a timer. One-shots and owned timers both use it.
+//! Admits timers to an engine. An admission has everything that a thread needs to add a timer: slots, the stations with
+//! their lanes, and the reasons to refuse a timer. It does not depend on the type of the payload. One-shots and owned
+//! timers both use it.
 
 use super::place::Place;
 use super::stations::Stations;

@@ -120,9 +120,9 @@ impl Membership {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
-    /// Returns whether the caller must not wait for a handler. It must not if it could wait for itself: inside a
-    /// handler, on a thread that leads a shard, and on a thread of the rayon pool, which may be working on behalf of a
-    /// handler. It must not in the child of a fork either, where the handler's thread does not exist.
+    /// Returns whether the caller must not wait for a handler. The caller could wait for itself inside a handler and on
+    /// a thread that leads a shard. It could also on a thread of the rayon pool, since that thread may be working on
+    /// behalf of a handler. In the child of a fork, the handler's thread does not exist.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
             || here::is_firing(self.engine)

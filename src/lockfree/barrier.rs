@@ -22,11 +22,11 @@
 //! - The heavy side fences, and also asks for the system's barrier unless it has read `refused`.
 //!
 //! While the state changes, one side may see the change and the other side may not:
-//! - The heavy side asks, and the system obeys: the barrier orders the two sides, whatever the light side does.
+//! - The heavy side asks, and the system obeys: the barrier orders the two sides in any case.
 //! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has read
-//!   `registered`. The refusal came before the registration, so the heavy fence is before the fence between the
-//!   registration and the store of `registered` (SB1), and the light side's later loads see the stores made before the
-//!   heavy fence.
+//!   `registered`. The refusal came before the registration. So the heavy fence is before the fence between the
+//!   registration and the store of `registered` (SB1). The light side's later loads therefore see the stores made
+//!   before the heavy fence.
 //! - The system refuses a barrier after the registration (a seccomp filter was set since): the heavy side replaces
 //!   `registered` by `refused` and waits for a millisecond. No rule orders the light sides that are under way; in
 //!   practice a store is seen by all threads long before that. Later light sides fence.
@@ -178,8 +178,8 @@ pub(crate) fn register() {}
 #[cfg(not(all(test, tourbillon_loom)))]
 static PROCESS: Registration = Registration::new();
 
-/// Returns whether the process is not registered yet. Then [`register`] should be called, on a thread for which no
-/// other thread waits.
+/// Returns whether the process is not registered yet. If so, [`register`] should be called on a thread of its own,
+/// since no other thread should wait for it.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn wants_registration() -> bool {
     PROCESS.is_unasked()

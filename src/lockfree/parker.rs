@@ -33,10 +33,10 @@
 //!     during a nap for a moment that has not come, the ticket is due at the end of the nap or later.
 //!
 //! So a shard that naps looks at its lanes in time without the fence ([`nap`]). The shard announces the nap all the
-//! same, and threads that see the announcement wake the shard as usual: for a ticket whose moment has passed, a lane
-//! that fills, a sweep, a station that joins, or a closing. If both sides miss each other, the shard finds the change
-//! at the end of the nap, a millisecond later at most. The next sleep that is not a nap has its fence and its last
-//! look, so no ticket is missed for longer. A shard whose clock moves only in steps does not nap.
+//! same, and threads that see the announcement wake the shard as usual. They wake it for a ticket whose moment has
+//! passed, a full lane, a sweep, a joining station, or a closing. If both sides miss each other, the shard finds the
+//! change at the end of the nap, a millisecond later at most. The next sleep that is not a nap has its fence and its
+//! last look, so no ticket is missed for longer. A shard whose clock moves only in steps does not nap.
 //!
 //! # Rest
 //! A station that has had nothing to do for some turns *rests* (`shard::resting`). Its parker announces a moment of its
@@ -44,13 +44,13 @@
 //! cases; the fence and the drain happen when the station is laid to rest. If a thread has work for the station, it
 //! puts the station's *call* (`calls`) out, by which the leader finds the station.
 //!
-//! K5. If the word of a station at rest is no longer the announced moment, the station's call is out, or the thread
-//!     that took the moment away is about to put the call out. That thread wakes the shard afterwards.
+//! K5. Suppose that the word of a resting station is no longer the announced moment. Then the station's call is out, or
+//!     the thread that took the moment away is about to put the call out. That thread wakes the shard afterwards.
 //!
 //! The thread puts the call out before it takes the moment away. So if another thread finds the moment gone, the call
 //! is out, and the leader finds the station in its next turn even before the wake. The thread puts the call out once
 //! more afterwards. Otherwise the leader might take the first call in, turn the station, and lay it to rest again for
-//! the same moment; then the thread would take that moment away without a call.
+//! an equal moment. Then the thread would take that new moment away without a call.
 //!
 //! # Loops
 //! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::loop_shard`). The

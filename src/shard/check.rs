@@ -5,9 +5,9 @@ use crate::base::ticket::{Insertion, Ticket};
 use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::Check;
 
-/// Checks the deadlines of the timers of `tickets`, all of which are owned timers. Keeps the tickets of timers that are
-/// due at `now`, and drops stale tickets. Passes the tickets of postponed timers to `insert_again`, for the moment that
-/// `next_check` chooses.
+/// Checks the deadlines of the timers of `tickets`. All of them must be owned timers. Keeps the tickets of timers that
+/// are due at `now`, and drops stale tickets. Passes the tickets of postponed timers to `insert_again`, for the moment
+/// that `next_check` chooses.
 ///
 /// The call passes a single heavy fence for all these timers. An arming that comes after the fence sees that its timer
 /// is being checked.

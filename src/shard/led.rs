@@ -115,7 +115,7 @@ impl Led {
         });
     }
 
-    /// Returns the start of the first tick that was not handed out.
+    /// Returns the start of the first tick that has not been handed out by every station.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)

@@ -2,9 +2,10 @@
 //!
 //! A shard has a [`Station`] for each engine that uses it. One thread at a time drives the shard, its *leader*: the
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers unlocks the shard for that time,
-//! and tries to lock it again afterwards. Two threads may try the lock: the leader that comes back from its handlers,
-//! and an idle thread that has seen that the leader does not come back ([`watch`](crate::lockfree::watch)). The thread
-//! that finds the lock free leads from then on. The other thread finds the lock taken and becomes idle: it *stands by*.
+//! and tries to lock it again afterwards. Two threads may try the lock. The first is the leader, when it comes back
+//! from its handlers. The second is an idle thread that watches, when it finds that the leader does not come back
+//! ([`watch`](crate::lockfree::watch)). The thread that finds the lock free leads from then on. The other thread finds
+//! the lock taken and becomes idle: it *stands by*.
 //!
 //! To join a shard, an engine puts a station into the list `newcomers`, where the shard's leader finds it. To leave,
 //! the engine closes the station's parker, and the leader drops the station in its next turn.
@@ -27,9 +28,9 @@
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
 //!     returned. Until then the watch is wanted or taken (Y1 of `watch`).
 //! R2. The next leader sees the changes that a leader made: the lock hands them over.
-//! R3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
-//!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
-//!     lanes (F1 of `parker`). A nap may come before it.
+//! R3. A *newcomer* is a station that no leader has admitted yet. It is admitted before the shard sleeps, or the shard
+//!     is woken for it. The leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads
+//!     the lanes (F1 of `parker`). A nap may come before the admission.
 //! R4. Each station is dropped by a leader. The last leader of a closed shard takes the newcomers for good, and `join`
 //!     drops a station that comes later. If a leader panicked, no thread leads the shard any more, and the thread
 //!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
@@ -41,8 +42,8 @@
 //!
 //! # Races and their legal endings
 //! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
-//! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: one of the
-//!   threads gets the lock and leads; the others stand by.
+//! - Two earlier leaders come back at once, or an earlier leader comes back while the present leader runs handlers: one
+//!   of the threads gets the lock and leads; the others stand by.
 //! - An engine joins x the shard goes to sleep: the leader finds the newcomer before it sleeps, or is woken.
 //! - A push to a station x the station is laid to rest: (a) the look after the fence finds the ticket, and the station
 //!   stays at work; (b) the producer finds the announced moment, and calls.
@@ -199,8 +200,7 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the stations that have joined, ends the rest of stations that were called, and drops the stations of
-    /// engines that were shut down.
+    /// Admits the newcomers, ends the rest of called stations, and drops the stations of engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         self.calls.take(|number| led.rouse(number));

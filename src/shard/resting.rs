@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     stations: BTreeMap<usize, Rest>,
-    /// For each rest that ends by itself: the end of the rest, and the first deadline that is due at that end
-    /// (`Wake::not_before`).
+    /// The ends of the rests that end by themselves, each with the number of the station's call. The value is the first
+    /// deadline that is due at the end (`Wake::not_before`).
     ends: BTreeMap<(Timestamp, usize), Timestamp>,
 }
 

@@ -11,11 +11,12 @@
 //! millisecond at most.
 //!
 //! # Idle sleep
-//! A shard that has nothing to do sleeps until the deadline of a timer that has ended: the first deadline of all timers
-//! that ended before the shard saw them ([`IdleSleep`]). A program may handle one request at a time, so that each timer
-//! ends before the next timer is scheduled. Then the wheel is empty whenever the shard looks. If the shard slept
-//! without an end, each new timer would wake it. With that end, only earlier deadlines wake the shard. Timers of one
-//! duration wake it at most twice in that duration, and timers of random durations ever more seldom.
+//! A shard that has nothing to do sleeps until the deadline of a timer that has already ended ([`IdleSleep`]). Of all
+//! timers that ended before the shard saw them, it takes the first deadline. A program may handle one request at a
+//! time, so that each timer ends before the next timer is scheduled. Then the wheel is empty whenever the shard looks.
+//! If the shard slept without an end, each new timer would wake it. With that end, only earlier deadlines wake the
+//! shard. Timers of one duration wake it at most twice in that duration, and timers of random durations ever more
+//! seldom.
 
 use crate::base::tick::{TickLength, Timestamp};
 use crate::system::clock::Clock;

@@ -237,7 +237,7 @@ impl Station {
         Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
-    /// ALL Returns the start of the first tick that has not been handed out.
+    /// Returns the start of the first tick that has not been handed out.
     pub(super) fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }

@@ -142,8 +142,8 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     }
 }
 
-/// The turn follows a sleep, and comes up to three ticks late. Some timers were cancelled, so that their deadline words
-/// are links.
+/// The turn comes up to three ticks late after a sleep. Some timers were cancelled, so their deadline words contain
+/// links.
 #[test]
 fn the_longest_due_timers_of_a_turn_fire_first() {
     for (timers, span) in [(700, 4 * MS), (900, MS), (40, MS)] {
@@ -194,7 +194,7 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
-/// A thread may take a lane over while the insertion that it is going to push is stale already.
+/// A thread takes a lane over and then pushes an insertion that is stale already.
 #[test]
 fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     let mut rig = Rig::new();

@@ -118,8 +118,8 @@ impl TickLength {
         }
     }
 
-    /// Returns the number of whole ticks that fit into `time`. A time of more than 2^64 - 1 nanoseconds counts as 2^64
-    /// - 1 nanoseconds.
+    /// Returns the number of whole ticks that fit into `time`. A longer time than `u64::MAX` nanoseconds counts as
+    /// `u64::MAX` nanoseconds.
     #[must_use]
     pub const fn whole_ticks(self, time: Duration) -> u64 {
         match Self::new(time) {

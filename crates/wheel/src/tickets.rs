@@ -73,7 +73,7 @@ const SPREAD_EVERY: u64 = 8;
 /// worth more.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A ticket that consists of a tick and the name of the timer that is due at that tick.
+/// A pair is a ticket, too: the tick, and the name of the timer that is due at that tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -99,10 +99,10 @@ struct SweepCursor {
 /// stale tickets when it moves tickets to a finer level, and in [`sweep`](Self::sweep). If hardly any ticket is stale,
 /// the wheel searches only one of eight chunks that it moves.
 ///
-/// Several calls take a closure `is_live`, which returns whether the timer that a ticket names still waits for that
-/// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The returned value may be out
-/// of date in one direction only: `is_live` may return `true` for a stale ticket. This does no harm to the wheel. The
-/// owner therefore has to check the tickets that `advance` hands out.
+/// Several calls take a closure `is_live`. It returns whether a ticket's timer still waits for the ticket. If it
+/// returns `false`, the ticket is dropped and never handed out. The returned value may be out of date in one direction
+/// only: `is_live` may return `true` for a stale ticket. This does no harm to the wheel. The owner therefore has to
+/// check the tickets that `advance` hands out.
 ///
 /// [`Wheel`](crate::Wheel) is this wheel together with a table of timers.
 ///

@@ -290,7 +290,7 @@ impl Lane {
         block
     }
 
-    /// ALL Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
+    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
     ///
     /// # Safety
     ///

@@ -54,7 +54,7 @@ pub(crate) struct Inbox {
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
-    /// The number of calls of `register` so far.
+    /// How often `register` was called so far.
     registered: AtomicU64,
     lane_capacity: u64,
 }
@@ -137,7 +137,7 @@ impl Inbox {
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
     }
 
-    /// The number of calls of `register` so far.
+    /// Returns how often `register` was called so far.
     pub(crate) fn registered(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.registered.load(Ordering::Relaxed)
@@ -211,7 +211,7 @@ pub(crate) struct LaneReader<'a> {
 }
 
 impl LaneReader<'_> {
-    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
     pub(crate) fn drain(&mut self, each: impl FnMut(Insertion)) {
         self.has_left |= self.lane.leave_walk();
         // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.

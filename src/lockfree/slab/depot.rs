@@ -163,8 +163,7 @@ impl Slots {
         TimerId::new(index, self.owned(index).generation())
     }
 
-    /// ALL Returns the pair of fences that orders the threads that arm owned timers against the threads that check
-    /// them.
+    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.extras.barrier()

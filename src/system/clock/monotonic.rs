@@ -10,8 +10,8 @@ use core::time::Duration;
 /// The default clock: the system's monotonic clock, which [`Instant`](std::time::Instant) reads,
 /// with a fast path for arming.
 ///
-/// A timer that is armed with a delay does not fire before `Instant`s on all threads show that the delay has passed:
-/// the system's clock itself decides whether a deadline has come. [`now`](Clock::now) returns a moment that is not
+/// The system's clock itself decides whether a deadline has come. So a timer that is armed with a delay does not fire
+/// before `Instant`s on all threads show that the delay has passed. [`now`](Clock::now) returns a moment that is not
 /// before the system's clock and at most 12 µs ahead of it. On Linux on x86-64 and aarch64, the kernel usually keeps
 /// time by the processor's counter. There `now` takes about as long as a read of the counter: less than half as long as
 /// `Instant::now`. Elsewhere `now` calls `Instant::now`.

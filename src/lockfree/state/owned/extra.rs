@@ -70,8 +70,8 @@ impl Origin {
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
     }
 
-    /// Returns the start of the unit in which the ticket that is out is due: a moment at or before the moment of that
-    /// ticket. Returns `None` if no ticket is out, or if the unit is unknown.
+    /// Returns the start of the unit of the timer's check, so a moment at or before the check. Returns `None` if no
+    /// ticket is out, or if the unit is unknown.
     pub(super) fn unit_of_check(self, state: u64) -> Option<u64> {
         let check = check_of(state);
         if state & QUEUED == 0 || check == CHECK_MAX {

@@ -43,11 +43,11 @@
 //!     it over. Only the holder moves the timer out of `checking` and `running`, with one exception: the shutdown moves
 //!     a timer from `checking` to `shut`. If payloads get a *last word* (a final call with the payload at the
 //!     shutdown), the shutdown is the holder of that last run, and ends it.
-//! O2. While a timer is `queued`, a ticket with its stamp for the moment `check` is in a lane, in a wheel, or about to
-//!     be pushed by the arm that queued the timer.
+//! O2. While a timer is `queued`, a ticket with its stamp exists for the moment `check`. The ticket is in a lane or in
+//!     a wheel, or the arm that queued the timer is about to push it.
 //! O3. For each acknowledged deadline, either the timer is queued and its check is not after the deadline, or the
 //!     timer's holder sees the deadline.
-//! O4. A timer that is at rest or shut is not armed, whatever its deadline word contains.
+//! O4. A timer that is at rest or shut is not armed, even if its deadline word contains a deadline.
 //! O5. The payload lives from `own` until the timer is vacated. The handle vacates the timer, or, if the timer was
 //!     dropped, the holder does.
 //! I1 to I3 of [`super`] hold with "holder" for "claimer".
@@ -112,7 +112,7 @@ use extra::first_sequence;
 const CHECKING: u64 = 1 << 4;
 /// The deadline was changed while the timer was checking or running.
 const CHANGED: u64 = 1 << 5;
-/// ALL The timer's handle was dropped.
+/// The timer's handle was dropped.
 const DROPPED: u64 = 1 << 6;
 /// The engine is shut down.
 const SHUT: u64 = 1 << 7;
@@ -173,9 +173,9 @@ impl Owned<'_> {
         self.control.deadline.swap(deadline, Ordering::Release);
     }
 
-    /// Removes the deadline for which the handler is about to begin, if the word still holds it. A thread may have
-    /// stored this deadline and not yet updated the state. The check that follows finds the deadline gone, so the timer
-    /// fires once for it.
+    /// Removes `deadline`, because the handler is about to begin for it. Does nothing if the word holds another
+    /// deadline by now. A thread may have stored `deadline` and not yet updated the state. The check that follows finds
+    /// the deadline gone, so the timer fires once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);

@@ -31,7 +31,7 @@ impl Extras {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
 
-    /// The barrier between the threads that arm owned timers and the threads that check them.
+    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier

@@ -29,8 +29,8 @@
 //!
 //! Why Q1 holds: a sample consists of a counter read, a read of the true time after it, and another counter read after
 //! that. At the first counter read, the true time was the sample's true time or earlier. So a line that has the
-//! sample's true time at the first counter read is not below the truth, however long the thread was off its core. A
-//! sample with a long interruption would break Q3, so it is not used (`SLACK_NANOS`).
+//! sample's true time at the first counter read is not below the truth, even if the thread was off its core. A sample
+//! with a long interruption would break Q3, so it is not used (`SLACK_NANOS`).
 //!
 //! # Slews
 //! A *slew* is a change of the rate of the system's clock, by which the system corrects its time. A slew may begin or
@@ -654,8 +654,8 @@ fn scaled_by(nanos: u64, counts: u64) -> Option<u64> {
     u64::try_from(scaled).ok()
 }
 
-/// Makes a piece that starts at `sample` and ends at the margin above the truth. It starts at `floor` or at the margin
-/// above the truth, whichever is later.
+/// Makes a piece that starts at `sample` and ends at the margin above the truth. It starts at the later of two moments:
+/// `floor`, and the margin above the truth.
 fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
     let target = sample.truth + MARGIN_NANOS;
     let start = target.max(floor);

@@ -278,8 +278,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and continues to call. Moments that are early after that are early for the
-/// rest of a piece at most, whether the change counts as a step or as a slew.
+/// Steps the counter, or changes its rate, and continues to call. Afterwards the clock may be early only for the rest
+/// of a piece. This holds for a change that counts as a step, and for a change that counts as a slew.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES_OF_COUNTERS[2]);
     reader.run(20_000, true);

@@ -165,7 +165,7 @@ pub(crate) struct StationCounters {
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
-    /// The latest time, in nanoseconds, at which a chunk was handed over that a worker has begun.
+    /// The latest hand-over time, in nanoseconds, of all chunks that workers have begun.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
     /// Counts tickets that a worker posted again, and tickets of owned timers that the worker freed.

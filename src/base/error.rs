@@ -32,7 +32,7 @@ impl fmt::Display for Refusal {
 
 /// The error of a timer that was not scheduled. The error hands the payload back.
 pub struct ScheduleError<T> {
-    /// The reason why timers were not scheduled.
+    /// The reason why the timer was not scheduled.
     pub kind: Refusal,
     /// The payload of the refused timer.
     pub payload: T,
@@ -47,7 +47,7 @@ impl<T> ScheduleError<T> {
 
 /// The error of a batch in which some timers were not scheduled. The error hands the payloads of these timers back.
 pub struct BatchError<T> {
-    /// The reason why timers were not scheduled.
+    /// The reason why these timers were not scheduled.
     pub kind: Refusal,
     /// The ids of the timers that were scheduled, in the order of the batch.
     pub scheduled: Vec<TimerId>,

@@ -118,7 +118,7 @@ impl Batch {
         self.shard
     }
 
-    /// Returns the chunks with tickets that no worker has taken.
+    /// Returns the chunks in which tickets are left that no worker has taken.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }

@@ -4,7 +4,7 @@ use crate::base::fork::ForkLock;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
-/// The functions to run at the engine's end; `None` once it has ended.
+/// The functions to run when the engine ends. `None` once the engine has ended.
 pub(super) struct Hooks(ForkLock<Option<Vec<Hook>>>);
 
 impl Hooks {

@@ -85,7 +85,7 @@ impl Local {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard of the lane about a ticket that was pushed.
+    /// Notifies the shard that reads the lane about a pushed ticket.
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
@@ -353,7 +353,7 @@ fn home_of_current_thread(admission: &Admission) -> usize {
 }
 
 /// Returns the shard that the fewest threads have chosen, among the shards that are pinned to the core `here`. If no
-/// shard is pinned to it, or the core is unknown, considers all shards. `cores` lists the cores of the shards, in
+/// shard is pinned to `here`, or `here` is unknown, considers all shards. `cores` lists the cores of the shards, in
 /// order. `chosen` lists how many threads have chosen each shard.
 fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;

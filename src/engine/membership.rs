@@ -6,7 +6,7 @@ use crate::dispatch::Dispatcher;
 use crate::shard::{Owner, Presence, ShardSet, Station, here};
 use crate::system::forks::{self, Watch};
 
-/// The membership of an engine in a set of shards.
+/// An engine's membership in a set of shards: its share in the set, and the threads on which its handlers run.
 pub(crate) struct Membership {
     /// The number of the engine.
     engine: u64,
@@ -80,7 +80,8 @@ impl Membership {
     }
 
     /// Gives up the engine's share in the set. The set's threads end with the last share. If `may_wait` is set and the
-    /// threads are ending, waits until they have ended. After that, the program may unload their code.
+    /// threads are ending, waits until they have ended, even if another call ends them. After that, the program may
+    /// unload their code.
     pub(super) fn end(&self, may_wait: bool) {
         let owner =
             if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };

@@ -102,7 +102,7 @@ impl Led {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Returns the next step of the shard, which has announced `wake`: see [`Station::look_again`].
+    /// Returns the next step of the shard after the shard has announced `wake`: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)

@@ -234,7 +234,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(n) for all of them, where n is the greatest number of timers that were ever pending at a time.
+    /// O(n) for the whole iteration, where n is the greatest number of timers that were ever pending at a time.
     pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
         let timers = (0..).zip(&self.timers);
         timers.filter_map(|(index, timer)| {

@@ -175,7 +175,8 @@ impl Slots {
 
     /// Returns the number of slots that were ever used. Their indices are below this number.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
+        // Ordering: Relaxed. F2 orders a shutdown that reads the number after each scheduling, and G2 covers the
+        // segments.
         lower(self.fresh.load(Ordering::Relaxed))
     }
 

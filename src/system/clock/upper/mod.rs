@@ -94,7 +94,7 @@ pub(crate) const AHEAD_NANOS: u64 = 12_000;
 /// The largest change of the rate, in parts per million, that does not count as a slew: the system steers its clock all
 /// the time.
 const STEERING_PPM: u64 = 2_000;
-/// The difference, in nanoseconds, between a sample and its prediction that the reads alone may cause.
+/// How far a sample may differ from its prediction, in nanoseconds, only because of the reads.
 const NOISE_NANOS: u64 = 2_000;
 /// The minimum length of a piece, in nanoseconds. While the rate is not known well enough for this length, calls read
 /// the true clock.

@@ -1,17 +1,17 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
-//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
-//! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
-//! its own ([`Builder::start_futures`]).
+//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. The handle
+//! that [`Shards::futures`] returns has the same functions as methods. A program may also make an engine for futures
+//! with threads of its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! Making a future with a delay costs a clock read, and with a deadline none; nothing more happens before the future is
-//! polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
-//! it holds up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to
-//! another task wakes the task that polled it last.
+//! Making a future with a delay reads the clock; making a future with a deadline does not. Nothing more happens before
+//! the future is polled. Dropping a future disarms it. The thread that runs the shard wakes the tasks. A waker may use
+//! the engine, but the waker holds up the shard while it runs, and a thread that shuts the engine down waits for the
+//! waker. A future that moves to another task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
@@ -86,33 +86,33 @@ use core::time::Duration;
 use source::{Source, current};
 
 impl Handle<Wakeup> {
-    /// See [`sleep`].
+    /// Returns a future that completes `delay` from now: see [`sleep`].
     pub fn sleep(&self, delay: Duration) -> Sleep {
         self.sleep_until(self.now() + delay)
     }
 
-    /// See [`sleep_until`].
+    /// Returns a future that completes at `deadline`: see [`sleep_until`].
     pub fn sleep_until(&self, deadline: Timestamp) -> Sleep {
         Sleep::new(Source::Given(self.clone()), deadline)
     }
 
-    /// See [`timeout`].
+    /// Limits the time of `future` to `delay` from now: see [`timeout`].
     pub fn timeout<F: IntoFuture>(&self, delay: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(future.into_future(), self.sleep(delay))
     }
 
-    /// See [`timeout_at`].
+    /// Limits the time of `future` by `deadline`: see [`timeout_at`].
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(future.into_future(), self.sleep_until(deadline))
     }
 
-    /// See [`reusable_timeout`].
+    /// Makes a timeout that limits one future after the other: see [`reusable_timeout`].
     #[must_use]
     pub fn reusable_timeout(&self) -> ReusableTimeout {
         ReusableTimeout::new(self.sleep_until(Timestamp::MAX))
     }
 
-    /// See [`interval`].
+    /// Returns an interval that ticks now, and every `period` from now on: see [`interval`].
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Handle<Wakeup> {
         self.interval_at(self.now(), period)
     }
 
-    /// See [`interval_at`].
+    /// Returns an interval that ticks at `start`, and every `period` from then on: see [`interval_at`].
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Handle<Wakeup> {
     }
 }
 
-/// The present moment on the clock of the process's engine for futures.
+/// Returns the present moment on the clock of the engine that this module's functions use.
 ///
 /// # Panics
 ///
@@ -141,7 +141,7 @@ pub fn now() -> Timestamp {
     current().handle().now()
 }
 
-/// Completes `delay` from now, or later; never earlier. See [`Sleep`].
+/// Returns a future that completes `delay` from now, or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
@@ -152,7 +152,7 @@ pub fn sleep(delay: Duration) -> Sleep {
     Sleep::new(source, deadline)
 }
 
-/// Completes at `deadline`, on the clock of [`now`], or later; never earlier. See [`Sleep`].
+/// Returns a future that completes at `deadline` on the clock of [`now`], or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
@@ -161,8 +161,8 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now. See
-/// [`Timeout`].
+/// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, it
+/// completes with [`Elapsed`]. See [`Timeout`].
 ///
 /// # Panics
 ///
@@ -171,8 +171,8 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
     Timeout::new(future.into_future(), sleep(delay))
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
-/// [`Timeout`].
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
+/// completes with [`Elapsed`]. See [`Timeout`].
 ///
 /// # Panics
 ///
@@ -181,7 +181,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::I
     Timeout::new(future.into_future(), sleep_until(deadline))
 }
 
-/// A timeout that limits one future after the other, for example the requests of a connection. See [`ReusableTimeout`].
+/// Makes a timeout that limits one future after the other, for example the requests of a connection. See
+/// [`ReusableTimeout`].
 ///
 /// # Panics
 ///
@@ -191,7 +192,7 @@ pub fn reusable_timeout() -> ReusableTimeout {
     ReusableTimeout::new(sleep_until(Timestamp::MAX))
 }
 
-/// Ticks now, and every `period` from now on. See [`Interval`].
+/// Returns an interval that ticks now, and every `period` from now on. See [`Interval`].
 ///
 /// # Errors
 ///
@@ -204,7 +205,7 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(now(), period)
 }
 
-/// Ticks at `start`, and every `period` from then on. See [`Interval`].
+/// Returns an interval that ticks at `start`, and every `period` from then on. See [`Interval`].
 ///
 /// # Errors
 ///

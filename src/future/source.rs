@@ -1,4 +1,5 @@
-//! The engine that a future takes: the process's own, that of the shards that the thread has entered, or a given one.
+//! Chooses the engine for a future: the process's own engine, the engine of the shards that the thread has entered, or
+//! a given engine.
 
 use super::wakeup::Wakeup;
 use crate::api::global;
@@ -6,10 +7,10 @@ use crate::api::handle::Handle;
 use crate::api::shards;
 use crate::base::sync::OnceLock;
 
-/// The engine of a future.
+/// The engine on which a future waits.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// The process's own engine: no reference count that all threads write.
+    /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
     Given(Handle<Wakeup>),
 }
@@ -24,8 +25,8 @@ impl Source {
     }
 }
 
-/// The process's own engine for futures, on the process's own [`Shards`](crate::Shards): for functions that take a
-/// handle, and for the engine's statistics.
+/// Returns a handle to the process's own engine for futures, on the process's own [`Shards`](crate::Shards). A program
+/// needs it for functions that take a handle, and for the engine's statistics.
 ///
 /// # Panics
 ///
@@ -39,7 +40,7 @@ pub fn global() -> &'static Handle<Wakeup> {
     })
 }
 
-/// The engine for futures on the current shards.
+/// Returns the engine for futures on the current shards.
 #[inline]
 pub(super) fn current() -> Source {
     match shards::entered() {

@@ -63,7 +63,7 @@ impl Bounds {
         Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.max_age }
     }
 
-    /// Returns when a connection expires whose last activity is at `now`.
+    /// Returns the moment at which a connection expires if its last activity was at `now`.
     #[inline]
     pub(super) fn deadline(self, now: Timestamp) -> Timestamp {
         Timestamp::from_nanos(now.as_nanos().saturating_add(self.idle)).min(self.last)

@@ -40,7 +40,7 @@
 //! | A5 | a documented call is a stub that ends in nil | as T4 |
 //! | A9 | 64-bit atomics on 32 bits | cannot be said here: `core`'s types are aligned, or do not exist, which the compiler checks |
 //!
-//! The rows R of the wheel that is kept in Redis are of tasks that survive their process, which these do not.
+//! The rows R are left out. They are about a wheel in Redis whose tasks survive their process. The tasks here do not.
 
 #[path = "../../../../tests/support/mod.rs"]
 mod support;
@@ -61,7 +61,7 @@ fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// A threadless engine with ticks of a second, as the wheels have them.
+/// Makes a threadless engine with ticks of a second, as the small wheels have them.
 fn seconds() -> DrivenTasks {
     DrivenTasks::start(Builder::new().tick(SECOND)).unwrap()
 }
@@ -78,7 +78,7 @@ fn every(seconds: u64) -> Repeat {
     Repeat::every(Duration::from_secs(seconds))
 }
 
-/// Keys whose jobs log.
+/// Makes timers by key whose jobs are logged.
 fn keys(tasks: &Tasks) -> (Keyed<u64, u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();

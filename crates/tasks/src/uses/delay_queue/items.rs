@@ -91,7 +91,7 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// Says who looks for due items on behalf of all waiting receivers: the alarm or a waiting thread. The tick is that of
+/// The alarm, or the waiting thread, that looks for due items on behalf of all waiting receivers. The tick is that of
 /// the next look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {

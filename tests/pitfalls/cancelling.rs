@@ -14,7 +14,7 @@ use tourbillon::{Builder, Cancel, Fired, ManualClock, RescheduleError, TimerId};
 /// P1: A cancel between the removal of a timer from its bucket and its expiry decremented the pending count twice.
 #[test]
 fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
-    // One handler holds the tick's first chunk while two threads cancel every timer of that tick.
+    // A handler holds the tick's first chunk while two threads cancel every timer of that tick.
     let (clock, gate, first) = (ManualClock::new(), Gate::new(), AtomicBool::new(true));
     let at_gate = gate.clone();
     let engine = Builder::new()
@@ -47,7 +47,8 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
 /// P3: A cancel was lost that came while the owner moved the timer between levels.
 #[test]
 fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
-    // 20,000 timers in one coarse slot, which is spread over the ticks before it begins; some are cancelled at each.
+    // One coarse slot has 20,000 timers. It is spread over its ticks before it begins, and some timers are cancelled at
+    // each step.
     let (mut engine, log) = recording(Builder::new());
     let mut rng = Rng::new(3);
     let mut ids = Vec::new();
@@ -75,7 +76,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
 /// P4: A reset or cancel on another core corrupted the owner's list.
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
-    // Three threads move and re-make the same 256 timers; at the end each payload is there once.
+    // Three threads move and make the same 256 timers. In the end each payload exists once.
     let engine = Builder::new().tick(MICRO).shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<AtomicU64> =
         (0..256).map(|n| AtomicU64::new(engine.handle().schedule(HOUR, n).unwrap().to_bits())).collect();
@@ -97,7 +98,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
                             .payload()
                             .map(|payload| engine.handle().schedule(delay, payload).unwrap())
                     };
-                    // Only the thread that won has a new id to store.
+                    // Only the thread whose move succeeded has a new id to store.
                     if let Some(id) = moved {
                         place.store(id.to_bits(), Ordering::Relaxed);
                     }
@@ -121,7 +122,7 @@ fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
     for _ in 0..200 {
         let ids: Vec<TimerId> = (0..1_000).map(|n| engine.handle().schedule(HOUR, n).unwrap()).collect();
-        // Into the wheel first: a timer that is cancelled in the lane ends there.
+        // The timers go into the wheel first. A timer that is cancelled in its lane ends in the lane.
         engine.advance(10 * MS);
         assert!(ids.into_iter().all(|id| matches!(engine.handle().cancel(id), Cancel::Cancelled(_))));
         assert!(engine.handle().stats().total.tickets < 75_000, "{}", engine.handle().stats().total.tickets);
@@ -287,7 +288,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
 /// R16: A node was used after it was freed, or reused under a stale reference.
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
-    // One thread reuses few slots over and over; the other cancels ids that are stale by then.
+    // A thread reuses a few slots over and over. The other thread cancels ids that are stale by then.
     let engine = Builder::new().capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
     let (sender, stale) = mpsc::sync_channel(1_000);
     thread::scope(|scope| {

@@ -185,7 +185,7 @@ fn no_delay_overflows() {
 /// R4: A wake-up was lost when the next deadline was published.
 #[test]
 fn a_step_of_the_clock_is_never_slept_through() {
-    // The step races with the shard's way to sleep, as a push does.
+    // The step of the clock races with the shard on its way to sleep, as a push would.
     let (sender, fired) = mpsc::channel();
     let (engine, clock) = stepped(move |timer| sender.send(timer.payload).unwrap());
     let mut rng = Rng::new(4);

@@ -29,7 +29,7 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     }
     engine.handle().schedule(5 * MS, 1).unwrap();
     wait_until("the other timer has fired", || log.len() == 1);
-    // The others were refused when they came back.
+    // Other timers were refused when their handlers scheduled them again.
     assert!(engine.handle().shutdown().len() <= 10);
     assert_settled(&engine.handle().stats());
 }
@@ -94,7 +94,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
 /// P21: Blocked callbacks started threads without bound.
 #[test]
 fn blocked_handlers_hold_the_workers_and_no_more() {
-    // Ten chunks come due while both workers are blocked; the queue shows.
+    // Ten chunks come due while both workers are blocked. The statistics show the queue.
     let gate = Gate::new();
     let (at_gate, (running, most)) = (gate.clone(), (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0))));
     let peak = Arc::clone(&most);
@@ -119,7 +119,7 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
 /// P21: Blocked callbacks started threads without bound.
 #[test]
 fn a_blocked_worker_is_not_sent_help_over_and_over() {
-    // The only worker is blocked for many ticks: help that nobody begins must not pile up.
+    // The only worker is blocked for many ticks. Jobs that are sent as help and never begin must not pile up.
     let (gate, sent) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
     let (at_gate, count) = (gate.clone(), Arc::clone(&sent));
     let (jobs, queue) = mpsc::channel::<Job>();

@@ -1,4 +1,4 @@
-//! Slots, payloads and stacks: an engine gives them back and hands them out again, also at its end.
+//! Slots, payloads and stacks. An engine gives them back and uses them again, also at its end.
 
 use crate::support::{
     HOUR, MS, Rng, assert_settled, on_a_thread_that_stays, recording, wait_until, within_patience,
@@ -46,7 +46,7 @@ fn everything_answers_at_once_after_a_shutdown() {
         let engine = Builder::new().lane_capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
         let id = engine.handle().schedule(HOUR, 1).unwrap();
         assert_eq!(engine.handle().shutdown().len(), 1);
-        // More often than the lane has room, and for deadlines that look like sentinels.
+        // There are more calls than the lane has room for, and their deadlines look like sentinels.
         for n in 0..1_000 {
             for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
                 let error = engine.handle().schedule_at(deadline, n).unwrap_err();
@@ -157,7 +157,7 @@ fn every_refusal_hands_its_payload_back() {
 /// R32: Late or refused schedules were dropped without an error.
 #[test]
 fn slots_that_fired_timers_vacate_are_not_hoarded() {
-    // The slots of one chunk of fired timers must not pile up at one thread: the bound is 1/32 of the capacity.
+    // The slots of a chunk of fired timers must not pile up at one thread. The bound is 1/32 of the capacity.
     let (mut engine, _) = recording(Builder::new().capacity(64));
     for n in 0..64 {
         engine.handle().schedule(MS, n).unwrap();
@@ -175,7 +175,7 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
     });
 }
 
-/// The number of threads that have a timer each, at the same time.
+/// Returns the number of threads that can have a timer each at the same time.
 fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
     let handle = engine.handle();
     thread::scope(|scope| {
@@ -185,10 +185,11 @@ fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u6
     })
 }
 
-/// Of no row, but found in this engine: small capacities were refused though few timers were pending.
+/// No row of the table has this fault, which was found in this engine: small capacities were refused although few
+/// timers were pending.
 #[test]
 fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
-    // The slots in threads' magazines must not use up an engine in which next to nothing is pending.
+    // Threads keep slots in their magazines. These must not use up an engine in which hardly a timer is pending.
     for capacity in [4_096, 16_384] {
         for threads in [65, 300, 900] {
             let (engine, _) = recording(Builder::new().capacity(capacity));
@@ -197,10 +198,11 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     }
 }
 
-/// Of no row, but found in this engine: other threads could not use the slots that a thread had vacated.
+/// No row of the table has this fault, which was found in this engine: other threads could not use the slots that a
+/// thread had vacated.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
-    // The same when each slot has been used before: they come back in whole magazines then.
+    // The same happens when each slot was used before, since slots then come back in whole magazines.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         let handle = engine.handle();
@@ -212,10 +214,11 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     }
 }
 
-/// Of no row, but a risk of the remedy for the two above: slots that no thread takes, since the shares become small.
+/// No row of the table has this fault, which the remedy for the two faults above could cause: no thread takes some
+/// slots, since the shares become small.
 #[test]
 fn one_thread_has_every_slot() {
-    // However small the shares become towards the end.
+    // The thread gets every slot, even if the shares become small towards the end.
     for capacity in [1, 2, 63, 64, 129, 4_096] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         for _ in 0..3 {

@@ -12,7 +12,7 @@ use tourbillon::{Builder, Cancel, Clock, Engine, Fired, ManualClock};
 /// P5: A wake-up was lost: an earlier timer was inserted between the computation of the next deadline and the sleep.
 #[test]
 fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
-    // Whatever the moment between "compute the next wake-up" and "sleep" at which the short one comes.
+    // The short timer comes at any moment between the computation of the next wake-up and the sleep.
     let (sender, fired) = mpsc::channel();
     let engine = Builder::new()
         .tick(MICRO)
@@ -149,7 +149,8 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_room_sleeps_instead_of_spinning() {
-    // A thread that spins or yields makes no voluntary context switch; a thread that sleeps makes one for each sleep.
+    // A thread that spins or yields makes no voluntary context switch. A thread that sleeps makes one switch for each
+    // sleep.
     let switches_of = |thread: rustix::thread::Pid| {
         let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.as_raw_nonzero()));
         let status = status.unwrap();
@@ -175,7 +176,7 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let before = switches_of(waiting);
-            // The gate opens in any case, so that a failure ends.
+            // The gate opens in any case, so that a failing test ends.
             let start = Instant::now();
             while switches_of(waiting) < before + 50 && start.elapsed() < PATIENCE {
                 thread::sleep(MS);

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Fired, ManualClock, RescheduleError, TimerId};
 
-/// P1: A cancel between the removal of a timer from its bucket and its expiry decremented the pending count twice.
+/// Fault P1 of other engines: a cancel between the removal of a timer from its bucket and its expiry decremented the
+/// pending count twice.
 #[test]
 fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     // A handler holds the tick's first chunk while two threads cancel every timer of that tick.
@@ -44,7 +45,7 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P3: A cancel was lost that came while the owner moved the timer between levels.
+/// Fault P3 of other engines: a cancel was lost that came while the owner moved the timer between levels.
 #[test]
 fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     // One coarse slot has 20,000 timers. It is spread over its ticks before it begins, and some timers are cancelled at
@@ -73,7 +74,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P4: A reset or cancel on another core corrupted the owner's list.
+/// Fault P4 of other engines: a reset or cancel on another core corrupted the owner's list.
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and make the same 256 timers. In the end each payload exists once.
@@ -116,7 +117,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P8: Cancelled timers held their memory until their deadline.
+/// Fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -130,7 +131,7 @@ fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     assert!(engine.handle().stats().total.stale_tickets > 100_000);
 }
 
-/// P8: Cancelled timers held their memory until their deadline.
+/// Fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -145,7 +146,7 @@ fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     assert_eq!(engine.handle().len(), 1_000);
 }
 
-/// P17: A callback cancelled itself, or dropped its engine.
+/// Fault P17 of other engines: a callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
@@ -164,7 +165,7 @@ fn a_handler_may_cancel_its_own_timer() {
     assert_eq!(engine.handle().cancel(id), Cancel::Gone);
 }
 
-/// P18: A slot was reused, and a stale id cancelled a stranger.
+/// Fault P18 of other engines: a slot was reused, and a stale id cancelled a stranger.
 #[test]
 fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     let (mut engine, log) = recording(Builder::new().capacity(1));
@@ -188,7 +189,7 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     assert!(stale.is_sorted());
 }
 
-/// P25: A deadline that was moved earlier by the lazy path fired late, or was lost.
+/// Fault P25 of other engines: a deadline that was moved earlier by the lazy path fired late, or was lost.
 #[test]
 fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     let log = Log::new();
@@ -206,7 +207,7 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     assert_eq!(engine.handle().len(), 20_000 - 50);
 }
 
-/// R12: A cancel in the very millisecond of the firing panicked.
+/// Fault R12 of other engines: a cancel in the very millisecond of the firing panicked.
 #[test]
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
@@ -236,8 +237,8 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     assert_settled(&engine.handle().stats());
 }
 
-/// R13: A cancel came before the insertion was processed: the cancelled entry was linked all the same, and could not be
-/// found.
+/// Fault R13 of other engines: a cancel came before the insertion was processed: the cancelled entry was linked all the
+/// same, and could not be found.
 #[test]
 fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     let (mut engine, log) = recording(Builder::new());
@@ -252,7 +253,7 @@ fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     assert_settled(&stats);
 }
 
-/// R15: A callback ran after its owner was gone.
+/// Fault R15 of other engines: a callback ran after its owner was gone.
 #[test]
 fn no_handler_runs_after_cancel_and_wait_has_returned() {
     within_patience(|| {
@@ -285,7 +286,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
     });
 }
 
-/// R16: A node was used after it was freed, or reused under a stale reference.
+/// Fault R16 of other engines: a node was used after it was freed, or reused under a stale reference.
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     // A thread reuses a few slots over and over. The other thread cancels ids that are stale by then.
@@ -303,7 +304,7 @@ fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     assert_settled(&engine.handle().stats());
 }
 
-/// R18: The reset of an entry that had expired, or that was pending, went wrong.
+/// Fault R18 of other engines: the reset of an entry that had expired, or that was pending, went wrong.
 #[test]
 fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     let (mut engine, log) = recording(Builder::new());
@@ -323,7 +324,7 @@ fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     assert!(matches!(engine.handle().reschedule(moved, MS), Err(RescheduleError::Gone)));
 }
 
-/// R26: After a reset or a migration a timer belonged to the wrong shard or runtime.
+/// Fault R26 of other engines: after a reset or a migration a timer belonged to the wrong shard or runtime.
 #[test]
 fn a_timer_moved_to_another_shard_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));

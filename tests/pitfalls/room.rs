@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Refusal, RescheduleError, Timestamp};
 
-/// P2: A stop returned timers that were not pending any more, or lost those that still waited to be inserted.
+/// Fault P2 of other engines: a stop returned timers that were not pending any more, or lost those that still waited to
+/// be inserted.
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
@@ -39,7 +40,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     assert_settled(&stats);
 }
 
-/// P20: Calls after a stop blocked.
+/// Fault P20 of other engines: calls after a stop blocked.
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
@@ -66,7 +67,7 @@ fn everything_answers_at_once_after_a_shutdown() {
     });
 }
 
-/// P22: Timers that re-armed themselves kept their captured context for ever.
+/// Fault P22 of other engines: timers that re-armed themselves kept their captured context for ever.
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     let mut engine = Builder::new().driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
@@ -84,7 +85,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     assert_eq!(Arc::strong_count(&payload), 1);
 }
 
-/// R22: Reference cycles kept timers and wakers alive after the shutdown.
+/// Fault R22 of other engines: reference cycles kept timers and wakers alive after the shutdown.
 #[test]
 fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     struct Holder {
@@ -104,7 +105,7 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     wait_until("the engine is gone", || Arc::strong_count(&probe) == 1);
 }
 
-/// R23: A call after the shutdown failed an assertion.
+/// Fault R23 of other engines: a call after the shutdown failed an assertion.
 #[test]
 fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     let (mut engine, log) = recording(Builder::new());
@@ -120,7 +121,7 @@ fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     assert_eq!(engine.handle().shutdown(), []);
 }
 
-/// R30: A large wheel was built on the stack, which overflowed.
+/// Fault R30 of other engines: a large wheel was built on the stack, which overflowed.
 #[test]
 fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
@@ -137,7 +138,7 @@ fn an_engine_is_built_on_a_small_stack() {
     assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
 }
 
-/// R32: Late or refused schedules were dropped without an error.
+/// Fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn every_refusal_hands_its_payload_back() {
     let engine = Builder::new().capacity(100).driven(|_: Fired<'_, u64>| {}).unwrap();
@@ -154,7 +155,7 @@ fn every_refusal_hands_its_payload_back() {
     assert_eq!(engine.handle().stats().scheduled, 100);
 }
 
-/// R32: Late or refused schedules were dropped without an error.
+/// Fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn slots_that_fired_timers_vacate_are_not_hoarded() {
     // The slots of a chunk of fired timers must not pile up at one thread. The bound is 1/32 of the capacity.

@@ -36,7 +36,7 @@ impl Life {
     /// Makes a joining connection live, unless it has ended before.
     pub(crate) fn join(&self) {
         // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on
-        // this.
+        // the new state.
         let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
     }
 

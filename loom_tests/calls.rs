@@ -38,8 +38,8 @@ fn a_push_races_with_rest() {
     });
 }
 
-/// The same race, while the station has a timer that is ahead and rests until then. It is called only for timers that
-/// are due earlier.
+/// A due timer is pushed to a station that has a timer ahead and rests until then. The station is called only for
+/// timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
 #[test]
 fn a_push_races_with_rest_until_later() {
     model("a_push_races_with_rest_until_later", || {

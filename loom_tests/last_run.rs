@@ -407,7 +407,8 @@ fn a_sleep_races_with_the_last_run() {
     });
 }
 
-/// The same race while a worker fires the timer. The shutdown may come during the timer's run or after it.
+/// A sleep races with the last run, while a worker fires the timer. The shutdown may come during the timer's run or
+/// after it.
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {

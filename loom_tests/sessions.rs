@@ -80,7 +80,7 @@ fn a_quiescent_engine_has_what_its_handlers_did() {
     });
 }
 
-/// The same race, with another session whose changes of the word come in between.
+/// A session races with a shutdown, while another session changes the word in between.
 #[test]
 fn another_session_hides_nothing() {
     model("another_session_hides_nothing", || {

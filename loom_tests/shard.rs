@@ -203,7 +203,8 @@ fn push_races_with_sleep() {
     });
 }
 
-/// The same race while the shard has a timer that is ahead. The shard is woken only for timers that are due earlier.
+/// A due timer is pushed while the shard has a timer ahead and goes to sleep. The shard is woken only for timers that
+/// are due earlier.
 #[test]
 fn push_races_with_sleep_until_later() {
     model("push_races_with_sleep_until_later", || {

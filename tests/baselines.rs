@@ -247,7 +247,7 @@ fn random_op(chance: &mut Chance, hasty: u64) -> Op {
     }
 }
 
-/// There are thousands of timers at a time. The test before has dozens.
+/// The test uses thousands of timers at a time.
 #[test]
 fn a_long_life_is_the_same_for_each_and_the_tree() {
     fn check<T: Timers>(seed: u64, hasty: u64) {
@@ -391,7 +391,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// The timers that a thread scheduled, by their numbers. Each has its earliest deadline, or `None` if it was cancelled.
 type Scheduled = Vec<(u64, Option<Instant>)>;
 
-/// Threads schedule timers of up to 60 ms and timers of an hour, and cancel some. All other timers must fire once, in
+/// Lets threads schedule timers of up to 60 ms and timers of an hour, and cancel some. Checks that all other timers
+/// fire once, in time.
 /// time.
 fn check_service<S: Service>(service: &S, fires: &Mutex<Vec<(Payload, Instant)>>) {
     let scheduled: Scheduled = thread::scope(|scope| {

@@ -173,7 +173,7 @@ impl World {
         match engine.timer(payload) {
             Ok(timer) => {
                 self.made += 1;
-                // This id was never scheduled. It is as good as any stale id.
+                // The id of an owned timer. For scheduled timers it is as good as a stale id.
                 self.ids.push((timer.id(), payload));
                 self.owned.insert(payload, Owned { timer, deadline: None, since: Timestamp::ZERO });
             }

@@ -361,7 +361,8 @@ fn every_timer_ends_once_and_none_early() {
     stress(Builder::new().workers(2));
 }
 
-/// The same test without a pool of workers. For the thread sanitizer, only the engine's own code runs.
+/// Every timer ends once and none is early, without a pool of workers. For the thread sanitizer, only the engine's own
+/// code runs.
 #[test]
 fn every_timer_ends_once_and_none_early_inline() {
     stress(Builder::new().inline());

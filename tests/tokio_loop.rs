@@ -20,7 +20,7 @@ fn runtime(workers: usize) -> Runtime {
     runtime.worker_threads(workers).enable_time().build().unwrap()
 }
 
-/// Before each arming, the task sleeps for an hour, until the deadline of another timeout. If the arming does not wake
+/// Arms timeouts while the task sleeps for an hour, until the deadline of another timeout. If an arming does not wake
 /// the task, its timeout passes only after that hour.
 fn each_arming_wakes_the_task(workers: usize) {
     const ARMINGS: usize = 200;
@@ -88,9 +88,9 @@ fn run(arguments: &[String]) -> String {
     printed
 }
 
-/// Each timeout passes, although every arming is for an earlier moment than the end of the task's sleep. With a single
-/// timeout, the task sleeps without a limit when the timeout is armed. The lateness of timeouts depends on the machine.
-/// `each_arming_wakes_the_task` shows that no wake is lost.
+/// Runs the example. Each timeout passes, although every arming is for an earlier moment than the end of the task's
+/// sleep. With a single timeout, the task sleeps without a limit when the timeout is armed. The lateness of timeouts
+/// depends on the machine. `each_arming_wakes_the_task` shows that no wake is lost.
 fn all_timeouts_pass(workers: u16) {
     for tasks in [1, 500] {
         let timing = ["--first=20", "--spread=300"].map(str::to_owned);

@@ -169,7 +169,8 @@ fn a_loop_takes_a_place_while_its_former_thread_arms() {
     });
 }
 
-/// The same race, but a third thread arms the timer. It may do so before the first loop ends.
+/// A loop takes the place of another loop, while a third thread arms a timer. The timer may be armed before the first
+/// loop ends.
 #[test]
 fn a_loop_takes_a_place_while_a_third_thread_arms() {
     const ENDINGS: &[&str] = &[ARMED_BEFORE, ARMED_IN_BETWEEN, NEXT_IS_WOKEN];
@@ -231,7 +232,8 @@ fn a_station_joins_while_the_loop_goes_to_its_poll() {
     });
 }
 
-/// The same race with a loop that has turned. The loop reads the words that it knows without the shard's lock.
+/// An engine joins the shard of a loop that has turned. The loop reads the words that it knows without the shard's
+/// lock.
 #[test]
 fn a_station_joins_while_the_loop_reads_the_words_that_it_knows() {
     model("a_station_joins_while_the_loop_reads_the_words_that_it_knows", || {

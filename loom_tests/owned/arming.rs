@@ -227,7 +227,7 @@ fn one_arming_fires_once() {
     });
 }
 
-/// The same race on a timer that a shard is checking. Both the disarm and the arm mark the timer as changed.
+/// A timer with one arming fires once, while a shard checks it. Both the disarm and the arm mark the timer as changed.
 #[test]
 fn one_arming_during_a_check_fires_once() {
     model("one_arming_during_a_check_fires_once", || {

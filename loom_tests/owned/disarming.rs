@@ -213,7 +213,8 @@ fn changes_are_seen_without_a_fence() {
     });
 }
 
-/// The same race while a shard checks the timer.
+/// Two armings without any fence race with a shard's check. The flag `changed` alone informs the timer's holder of
+/// both.
 #[test]
 fn changes_are_seen_by_a_check_without_a_fence() {
     model("changes_are_seen_by_a_check_without_a_fence", || {
@@ -234,7 +235,7 @@ fn changes_are_seen_by_a_check_without_a_fence() {
     });
 }
 
-/// The same race with a disarm.
+/// A disarm without any fence races with a firing. The flag `changed` alone informs the timer's holder.
 #[test]
 fn a_disarm_tells_without_a_fence() {
     model("a_disarm_tells_without_a_fence", || {

@@ -363,7 +363,7 @@ fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     });
 }
 
-/// Returns the handle of an engine that was dropped at once.
+/// The sleep is on an engine that was dropped at once.
 #[test]
 fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
     within_patience(|| {

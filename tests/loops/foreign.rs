@@ -46,7 +46,7 @@ fn loops_and_foreign_threads_end_each_timer_once() {
     play_on_loops(true);
 }
 
-/// The same test, but the shutdown comes while a shard has no loop.
+/// Loops and other threads end each timer once, although the shutdown comes while a shard has no loop.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once_though_a_loop_is_missing() {
     play_on_loops(false);

@@ -1,4 +1,4 @@
-//! Loops that stand still, move to another thread or end, and functions for waking a loop that panic.
+//! Loops that stand still, move to another thread or end. Also wake functions that panic.
 
 use crate::support::{Log, MS, assert_settled, wait_until};
 use crate::{BUDGET, at, count_wakes, elsewhere, recording, settle, stepped};

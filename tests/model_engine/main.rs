@@ -177,7 +177,7 @@ impl Model {
         match self.engine.handle().timer(payload) {
             Ok(timer) => {
                 assert_eq!((*timer.payload(), timer.deadline()), (payload, None));
-                // This id was never scheduled. It is as good as any stale id.
+                // The id of an owned timer. For scheduled timers it is as good as a stale id.
                 self.ids.push((timer.id(), payload));
                 self.owned.insert(payload, Owned { timer, deadline: None });
             }

@@ -78,7 +78,7 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     });
 }
 
-/// An executor that runs its jobs at once, on the shard's own thread.
+/// Runs a job at once, on the shard's own thread, as an executor.
 fn on_the_spot(job: Job) {
     job.run();
 }

@@ -54,7 +54,7 @@ fn the_answers_tell_whether_the_timer_was_armed() {
         (Disarm::Idle, Disarm::Idle),
         "a timer that has fired"
     );
-    // The same again.
+    // The timer is armed again.
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     assert_eq!(
         timer.disarm_and_wait(),

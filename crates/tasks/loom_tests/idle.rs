@@ -13,7 +13,7 @@
 //! A touch and a removal use the shipped `Life`, which makes their decisions. The timer is a word that promises only as
 //! much as `Base::try_arm_at` and `Timer::arm_at` document: an arming that comes after a run sees everything that
 //! happened before the end of that run. The engine's own models show that the shipped timer keeps this promise
-//! (`after_run`). The map is a lock around the place for one connection, since the shipped map sleeps on a lock of the
+//! (`after_run`). The map is a lock around one connection's place. The shipped map sleeps on a lock of the
 //! system, which loom does not have.
 //!
 //! No model reads the deadline of a connection. This race has a test,

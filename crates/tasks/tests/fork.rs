@@ -42,7 +42,7 @@ impl Layers {
         Self { engine, queue, in_turn, in_parallel }
     }
 
-    /// The calls that the threads of the parent repeat.
+    /// Makes the calls that the threads of the parent repeat.
     fn use_once(&self) {
         drop(self.queue.push(HOUR, 1).map(|id| self.queue.remove(id)));
         assert!(self.queue.try_recv().is_err());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-/// How often the timed region reads a clock.
+/// Says how often the timed region reads a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// The clock is read for each arm.

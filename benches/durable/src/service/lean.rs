@@ -1,5 +1,5 @@
-//! The same load with the least possible work in the client. The requests are made before the measurement, and one
-//! thread sends them on plain sockets.
+//! The load with the least possible work in the client. The requests are made before the measurement, and one thread
+//! sends them on plain sockets.
 //!
 //! Service and load share the processors. So a client that takes less time leaves more to the service. If a client
 //! makes its requests during the measurement, that work is part of the figure.

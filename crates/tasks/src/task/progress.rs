@@ -12,7 +12,7 @@ pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
     /// The instant of the coming run; `None` when no further run comes.
     next: Option<Instant>,
-    /// How many runs are left; `None` if the task repeats for ever.
+    /// The number of runs that are left; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,

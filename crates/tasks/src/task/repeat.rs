@@ -42,15 +42,15 @@ pub struct Repeat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum First {
-    /// One period after the task starts.
+    /// The first run begins one period after the task starts.
     #[default]
     AfterPeriod,
-    /// As soon as the task starts.
+    /// The first run begins as soon as the task starts.
     AtOnce,
-    /// This long after the start.
+    /// The first run begins this long after the start.
     After(Duration),
-    /// At the next moment that is a whole number of periods after this time. So a task that is started again keeps its
-    /// phase.
+    /// The first run begins at the next moment that is a whole number of periods after this time. So a task that is
+    /// started again keeps its phase.
     InStepWith(SystemTime),
 }
 

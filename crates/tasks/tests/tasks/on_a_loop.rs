@@ -23,7 +23,7 @@ fn settle(shard: &mut LoopShard, now: Timestamp) {
     while shard.turn(now, 1 << 20) == LoopLeft::More {}
 }
 
-/// The deadline of the `n`th timer. All of them are different.
+/// Returns the deadline of the `n`th timer. All deadlines are different.
 fn deadline(n: u64) -> Timestamp {
     Timestamp::ZERO + SECOND + Duration::from_millis(n)
 }

@@ -280,7 +280,7 @@ impl ByHand {
     }
 }
 
-/// A closure that counts its runs and holds a token.
+/// Returns a closure that counts its runs and holds a token.
 fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Sync + 'static {
     let (count, held) = (Arc::clone(runs), Arc::clone(kept));
     move |_: &Run| {

@@ -294,7 +294,7 @@ fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
             let [missed, overlapped, skipped] = model.counts;
             assert_eq!(counts(&task), [model.runs, missed, overlapped, skipped], "seed {seed}, step {step}");
         }
-        // By then all due instants do run: a burst ends if its runs are short.
+        // If runs are short, a burst ends, and all due instants get their runs.
         calm.store(true, Ordering::Relaxed);
         for _ in 0..10_000 {
             tasks.turn();

@@ -16,7 +16,7 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
 
-/// How often each item was received.
+/// The number of times that each item was received.
 struct Book(Vec<AtomicUsize>);
 
 impl Book {
@@ -179,7 +179,7 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
     });
 }
 
-/// How a receiver waits for the next item.
+/// A way in which a receiver waits for the next item.
 type Receive = fn(&DelayQueue<u64>) -> Option<DueItem<u64>>;
 
 /// Two receivers take the two items of a tick, a thousand times. They keep the items until both are taken. The receiver

@@ -31,7 +31,7 @@ pub(super) struct End<I: Key> {
     /// The timer, or the reason why it was refused. In the second case, the connection never joins the map.
     pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
-    /// When the connection reaches its maximum age.
+    /// The moment at which the connection reaches its maximum age.
     last: Timestamp,
     pub(super) id: I,
     shared: Weak<Shared<I>>,

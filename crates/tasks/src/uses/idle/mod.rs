@@ -145,7 +145,7 @@ impl<I: Key> IdleTimeouts<I> {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
         let touch = |Link { bounds, end }: &Link<I>| {
-            // While the map's shard is locked, the timer cannot be dropped. If an expiry has begun, it waits for the
+            // While the map's shard is locked, the timer cannot be dropped. An expiry that has begun waits for the
             // lock.
             if !end.life.is_live() {
                 return false;

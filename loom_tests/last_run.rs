@@ -7,8 +7,8 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
-//! | `end_with` says it to a dropped timer | none: the payload is there, and the woken task waits no more |
+//! | `end_with` says no last word | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
+//! | `end_with` says the last word to a dropped timer | none: the payload still exists, and the woken task no longer waits |
 //! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
 //! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
 //! | `shut_running` runs a timer that is shut | `two_shutdowns_say_one_last_word` |

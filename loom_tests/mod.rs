@@ -102,8 +102,8 @@ fn sleep_by(
 }
 
 /// Makes thread 0 of the roster take a nap on `parker`, a sleep with a short time limit. A model has no time, so the
-/// nap ends by itself. The nap does not yield. In a model, a thread that yields goes on only when no other thread
-/// can. Then the end of the nap would race with nothing.
+/// nap ends by itself. The nap does not yield. In a model, a thread that yields goes on only when no other thread can.
+/// Then the end of the nap would race with nothing.
 fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }

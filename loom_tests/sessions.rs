@@ -7,7 +7,7 @@
 //! |----------|---------------------|
 //! | E1, E2: `begin` is a load and a store | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiescence` |
 //! | E1, E2: `stop` is a load and a store | all of them |
-//! | E1: `stop` gives each caller the right to evict | `the_second_stop_has_what_the_first_evicted` |
+//! | E1: `stop` lets each caller evict | `the_second_stop_has_what_the_first_evicted` |
 //! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiescence` |
 //! | E4: `end` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
 //! | E4: `is_quiescent` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |

@@ -6,7 +6,7 @@
 //! |----------|---------------------|
 //! | F2: `notify`'s fence | `schedule_races_with_shutdown` |
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
-//! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
+//! | E1: `stop` lets each caller evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
 use super::{model, set_of_one_shard};
 use crate::base::error::Refusal;

@@ -393,7 +393,6 @@ type Scheduled = Vec<(u64, Option<Instant>)>;
 
 /// Lets threads schedule timers of up to 60 ms and timers of an hour, and cancel some. Checks that all other timers
 /// fire once, in time.
-/// time.
 fn check_service<S: Service>(service: &S, fires: &Mutex<Vec<(Payload, Instant)>>) {
     let scheduled: Scheduled = thread::scope(|scope| {
         let threads: Vec<_> =

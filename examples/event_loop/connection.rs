@@ -62,7 +62,6 @@ impl Connection {
     ///
     /// The poll reports edges: that a socket *became* readable or writable. So [`Status::Waiting`] is only returned
     /// when a read or a write would have blocked.
-    /// only when a read or a write would have blocked.
     pub(crate) fn serve(&mut self, buffer: &mut [u8]) -> io::Result<Status> {
         for _ in 0..READS_PER_TURN {
             self.send()?;

@@ -267,7 +267,6 @@ fn an_arming_of_a_second_station_races_with_the_loop() {
 
 /// A due timer is scheduled elsewhere while another timer is ahead. The loop's announcement stays in force over turns
 /// at which nothing is due.
-/// due.
 #[test]
 fn an_arming_elsewhere_races_with_a_standing_announcement() {
     model("an_arming_elsewhere_races_with_a_standing_announcement", || {

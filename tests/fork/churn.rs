@@ -42,7 +42,6 @@ impl Engines {
 
 /// Lives the life of a short-lived thread. Its first call on each engine takes a lane, and its owned timer is listed in
 /// the engine. The thread's end gives both back.
-/// engine. The thread's end gives both back.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {

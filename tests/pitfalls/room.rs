@@ -203,7 +203,7 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
 /// thread had vacated.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
-    // Each slot was used before, so slots come back in whole magazines. They must not use up the engine either.
+    // Each slot was used before, so slots come back in whole magazines. Other threads must get them.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         let handle = engine.handle();

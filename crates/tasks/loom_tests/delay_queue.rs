@@ -4,7 +4,7 @@
 //! step is left out, or is split in two. Time stands still in a model. An item is due from the start, or comes due
 //! between the model's two phases.
 //!
-//! | mutilated | models that go red |
+//! | changed | models that go red |
 //! |-----------|--------------------|
 //! | Q1: `leave` passes nothing on | `a_receiver_goes_while_the_alarm_rings` |
 //! | Q1: a look wakes nobody for the items that it leaves | `a_look_finds_more_than_it_takes`, `a_look_finds_items_while_a_receiver_sits_down`, `a_receiver_looks_unasked` |

@@ -7,14 +7,14 @@
 //! | `expire` does nothing | `a_touch_races_with_the_expiry` |
 //! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
 //! | `is_touched` expires nothing | `a_touch_races_with_the_expiry` |
-//! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
-//! | `take_out` ends nothing | the same two |
+//! | `is_touched` does not check the state | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `take_out` ends nothing | the two models above |
 //!
 //! A touch and a removal use the shipped `Life`, which makes their decisions. The timer is a word that promises only as
 //! much as `Base::try_arm_at` and `Timer::arm_at` document: an arming that comes after a run sees everything that
 //! happened before the end of that run. The engine's own models show that the shipped timer keeps this promise
-//! (`after_run`). The map is a lock around one connection's place. The shipped map sleeps on a lock of the
-//! system, which loom does not have.
+//! (`after_run`). The map is a lock around one connection's place. The shipped map sleeps on a lock of the system,
+//! which loom does not have.
 //!
 //! No model reads the deadline of a connection. This race has a test,
 //! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.

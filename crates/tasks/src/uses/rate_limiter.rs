@@ -13,7 +13,6 @@
 //! at least `n - b` intervals. These are moments of the true clock, which decides whether deadlines have passed. The
 //! bound is on the moments of permits, not on the runs of closures. A closure never runs before its permit's moment.
 //! Closures that a busy worker delays may run together.
-//! together.
 //!
 //! # Races and their endings
 //!

@@ -1,7 +1,6 @@
 //! Timers by key. The tests check the answers of the calls. They also check that nothing is left behind, and that each
 //! generation of a key ends in exactly one way. A generation is the time from one entry of a key to the next. Most
 //! tests use the threadless engine. Tests of calls that race with firing use threads.
-//! engine. Tests of calls that race with firing use threads.
 //!
 //! `TOURBILLON_KEYS=10000000 cargo test --release -p tourbillon-tasks --test keyed` is the long run of the test with
 //! many keys.

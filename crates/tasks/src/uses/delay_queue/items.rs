@@ -30,7 +30,7 @@
 //!     these happens.
 //!
 //! Q1 holds for three reasons. A receiver lines up only if no item is due. A look wakes a receiver in line for each
-//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver. A
+//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver.
 //! A receiver in line may look without being woken. It leaves the line before its look wakes others. Otherwise its look
 //! could wake the looking receiver itself. A receiver may be woken between the two steps of its look. Then it takes the
 //! item of that wake-up, and its look wakes a receiver for each item that the look finds.

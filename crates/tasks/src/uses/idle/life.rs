@@ -35,8 +35,8 @@ impl Life {
 
     /// Makes a joining connection live, unless it has ended before.
     pub(crate) fn join(&self) {
-        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on
-        // the new state.
+        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on the
+        // new state.
         let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
     }
 

@@ -26,7 +26,7 @@ impl Tally {
     }
 }
 
-/// The same counts while threads add to them.
+/// The counts of a [`Tally`], while threads add to them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) opened: AtomicU64,

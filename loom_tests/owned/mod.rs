@@ -51,7 +51,7 @@ pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
 pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
 
 /// Runs a model twice: with deadlines in one unit, and with deadlines a unit apart. The timer's state distinguishes
-/// only the latter.
+/// deadlines that are a unit apart.
 fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
     model(name, move || f([EARLY, DUE, LATER]));
     let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 20));

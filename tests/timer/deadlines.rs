@@ -24,7 +24,7 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
         engine.handle().stats().total.lateness.max >= 5 * SECOND,
         "the lateness of a past deadline is not counted"
     );
-    // The same with a ticket that is queued for later.
+    // Next, the timers get a deadline that has passed while a ticket for a later deadline is queued.
     for timer in &timers {
         timer.arm(HOUR).unwrap();
     }
@@ -74,7 +74,7 @@ fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
 
 #[test]
 fn a_timer_armed_for_the_end_of_time_reads_as_armed_for_it() {
-    // A scheduled timer does the same.
+    // A scheduled timer also keeps the last moment of time as its deadline.
     let (engine, _log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     timer.arm_at(Timestamp::MAX).unwrap();

@@ -130,7 +130,7 @@ impl RateLimiter {
     ///
     /// # Time complexity
     ///
-    /// As for [`acquire`](Self::acquire).
+    /// The same as for [`acquire`](Self::acquire).
     #[must_use = "the permit is not valid before this moment"]
     pub fn reserve(&self) -> Timestamp {
         let mut bucket = ignore_poison(self.shared.bucket.lock());

@@ -96,8 +96,8 @@ fn a_shutdown_waits_for_a_run_and_begins_no_other() {
     });
 }
 
-/// A task's own closure shuts the engine down. It does so in turn, in parallel and as a one-shot. Nothing is waited
-/// for, and all tasks end.
+/// A task's own closure shuts the engine down, in turn, in parallel and as a one-shot. Nothing is waited for, and all
+/// tasks end.
 #[test]
 fn a_task_shuts_its_engine_down() {
     within_patience(|| {

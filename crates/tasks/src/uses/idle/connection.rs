@@ -52,7 +52,7 @@ impl<I: Key> Connection<I> {
     ///
     /// # Time complexity
     ///
-    /// As for [`Timer::arm`].
+    /// The same as for [`Timer::arm`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch(&self) -> bool {
@@ -63,7 +63,7 @@ impl<I: Key> Connection<I> {
     ///
     /// # Time complexity
     ///
-    /// As for [`Timer::arm_at`].
+    /// The same as for [`Timer::arm_at`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {

@@ -174,8 +174,13 @@ fn moment(text: &str) -> Result<Option<Moment>, Fault> {
 impl Conditions {
     /// Returns whether any condition besides the namespace narrows the list.
     pub(super) fn is_filtered(&self) -> bool {
-        let texts = [&self.q, &self.label, &self.reason];
-        texts.iter().any(|text| !text.is_empty())
+        !self.q.is_empty() || self.is_filtered_beyond_the_search()
+    }
+
+    /// Returns whether any condition besides the namespace and the search narrows the list.
+    pub(super) fn is_filtered_beyond_the_search(&self) -> bool {
+        !self.label.is_empty()
+            || !self.reason.is_empty()
             || self.phase.is_some_and(|_| !self.is_of_the_dead)
             || self.has_range()
             || self.group.is_some()

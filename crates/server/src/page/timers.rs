@@ -111,10 +111,10 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers whose key is the text that the visitor searches for. Returns none if the list has a phase
-/// or a label, too.
+/// Returns the ended timers whose key is the text that the visitor searches for. Returns none if the list has another
+/// condition, too: an ended timer has neither a phase nor a due moment.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
-    if asked.q.is_empty() || asked.phase.is_some() || !asked.label.is_empty() {
+    if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();
     }
     let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);

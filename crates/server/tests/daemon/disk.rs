@@ -178,6 +178,11 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
         assert_eq!(http.send("PUT", &timer(&format!("off{number}")), &off).await.status, 201);
     }
     assert_eq!(http.get("/readyz").await.status, 200);
+    let says_full = async || {
+        let (_, page) = http.bytes("GET", "/ui/").await.unwrap();
+        String::from_utf8(page).unwrap().contains("nothing new is stored")
+    };
+    assert!(!says_full().await, "the page agrees with the store, which takes timers");
     let mut far = callback("http://receiver.test:9999/", 3_600_000);
     far["callback"]["body"] = json!("x".repeat(60_000));
     let mut made = 0;
@@ -200,6 +205,7 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
     assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
     until("a line of the log", || daemon.find("the store refuses changes: the store is full").is_some())
         .await;
+    assert!(says_full().await);
     assert_goes_on(&http, &receiver, 0..10).await;
 
     disk.fill();

@@ -162,6 +162,11 @@ async fn what_ended_lately_is_listed_and_found_by_its_key() {
     rig.put("order 11", 204, json!({ "delay_ms": 3_600_000 })).await;
     let page = rig.get("/ui/timers?q=order+1").await;
     assert!(page.text.contains(&path) && keys(&page) == ["order 11"], "{}", page.text);
+    // An ended timer meets no other condition.
+    for condition in ["phase=pending", "label=a", "reason=paused", "from=2020-01-01", "until=2099-01-01"] {
+        let page = rig.get(&format!("/ui/timers?q=order+1&{condition}")).await;
+        assert!(page.status == 200 && !page.text.contains(&path), "{condition}: {}", page.text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -239,6 +239,20 @@ impl RedbBuilder {
         self
     }
 
+    /// Returns the number of bytes that [`keep_free`](Self::keep_free) leaves free on a file system of `size` bytes.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbBuilder;
+    ///
+    /// let wanted = 64 << 20;
+    /// assert_eq!(RedbBuilder::kept_free(wanted, 1 << 40), wanted);
+    /// assert_eq!(RedbBuilder::kept_free(wanted, 256 << 20), 32 << 20, "an eighth of a small file system");
+    /// ```
+    #[must_use]
+    pub fn kept_free(wanted: u64, size: u64) -> u64 {
+        room::mark(wanted, size)
+    }
+
     /// Sets whether the store is opened on a file system without locks, such as some network file systems. The caller
     /// must then ensure that no other process opens the store: two processes would lose each other's timers. False by
     /// default: such a file system is refused.

@@ -121,7 +121,7 @@ impl Room {
     }
 
     fn judge(&self, state: &mut RoomState, path: &Path, mut free: u64, all: u64, now: Instant) {
-        let mark = self.mark.min((all / PART).max(LEAST).min(all / 2));
+        let mark = mark(self.mark, all);
         let kept = mark / 2;
         let reserve = reserve(path);
         if free < kept / 4 && std::fs::remove_file(&reserve).is_ok() {
@@ -166,6 +166,11 @@ fn low(state: &RoomState) -> Option<StoreError> {
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
+}
+
+/// Returns the mark on a file system of `all` bytes.
+pub(super) fn mark(wanted: u64, all: u64) -> u64 {
+    wanted.min((all / PART).max(LEAST).min(all / 2))
 }
 
 fn reserve(path: &Path) -> PathBuf {

@@ -162,6 +162,11 @@ impl Condition {
         view.collect()
     }
 
+    /// Returns how many of the deliveries that are done were timers of users. The others were decisions of schedules.
+    pub(crate) fn delivered(&self, done: u64) -> u64 {
+        done.saturating_sub(self.counters.decisions.get())
+    }
+
     /// Returns the numbers of the service that a person may want to see.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
@@ -178,7 +183,7 @@ impl Condition {
             damaged: counts.quarantined,
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters.created.get(),
-            delivered: stats.done.saturating_sub(self.counters.decisions.get()),
+            delivered: self.delivered(stats.done),
             failed: stats.retried + stats.dead,
             cancelled: self.counters.cancelled.get(),
             last_fire: self.in_flight.last_fire().map(moment),

@@ -1,6 +1,8 @@
 //! Measures how full the disk with the data folder is.
 
 use super::Reports;
+#[cfg(unix)]
+use tourbillon_durable::store::RedbBuilder;
 
 /// The use of the data folder and of its file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +41,12 @@ impl Reports {
         let found = rustix::fs::statvfs(folder).ok()?;
         let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
         let bytes = |entry: std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file);
+        let size = found.f_blocks.saturating_mul(found.f_frsize);
         Some(Disk {
             used: files.filter_map(bytes).map(|metadata| metadata.len()).sum(),
             free: found.f_bavail.saturating_mul(found.f_frsize),
-            size: found.f_blocks.saturating_mul(found.f_frsize),
-            keep_free: self.settings.keep_free,
+            size,
+            keep_free: RedbBuilder::kept_free(self.settings.keep_free, size),
         })
     }
 

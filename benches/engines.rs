@@ -1,4 +1,4 @@
-//! The cost of many engines: for a thread that uses several in turn, and for a set on which most are idle.
+//! The cost of many engines, for a thread that uses several in turn, and for a set on which most engines are idle.
 //!
 //! `cargo bench --bench engines` prints, each as the median and the range of its rounds:
 //! - the time of a pair (a timer that is scheduled and cancelled at once) on engines in turn, by the caller's moment;
@@ -30,7 +30,7 @@ fn median(unit: &str, name: &str, mut figures: Vec<f64>) -> f64 {
     median
 }
 
-/// Nanoseconds of a pair, with the engines used in turn.
+/// Measures a pair in nanoseconds. The engines are used in turn.
 fn pairs_in_turn(rounds: usize, engines: usize, pairs: u64) {
     let shards = set();
     let engines = idle(&shards, engines);
@@ -56,7 +56,7 @@ fn processor_nanos() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Nanoseconds of processor time of a firing beside idle engines.
+/// Returns the processor time of a firing in nanoseconds, while `others` engines are idle.
 fn firing_beside(rounds: usize, others: usize, firings: u64) -> f64 {
     let shards = set();
     let others = idle(&shards, others);

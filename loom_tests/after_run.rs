@@ -1,6 +1,6 @@
-//! Armings that race with a run: an arming that comes after a run has seen the end of that run. Layers rely on this
-//! (`Base::try_arm_at`): a layer that marks its object in the handler finds the mark after an arming and an acquire
-//! fence, and knows that the arming came too late.
+//! Armings that race with a run. An arming that comes after a run sees everything that happened before the end of that
+//! run. Layers on top of the engine rely on this (`Base::try_arm_at`). In its handler, a layer marks its object. After
+//! an arming and an acquire fence, the layer finds the mark, and knows that the arming came too late.
 //!
 //! | weakened | models that go red |
 //! |----------|--------------------|
@@ -12,11 +12,11 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazines, Slab};
 use crate::lockfree::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 
-/// Deadlines in units that the state distinguishes.
+/// A deadline. It differs from `LATER` by enough for the timer's state to distinguish them.
 const DUE: Timestamp = Timestamp::from_nanos(20 << 20);
 const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
 
-/// A timer that is armed for [`DUE`], and the mark that its handler leaves.
+/// A timer that is armed for [`DUE`], and a flag that its handler sets.
 struct Marked {
     slab: Slab<u32>,
     index: u32,
@@ -24,11 +24,11 @@ struct Marked {
 }
 
 impl Marked {
-    /// The timer, and the stamp of its ticket.
+    /// Makes the timer. Also returns the stamp of its ticket.
     fn armed() -> (StdArc<Self>, u32) {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
-        // SAFETY: the magazine gave the vacant slot.
+        // SAFETY: the slot is vacant, and the magazine gave it to this thread.
         unsafe { slab.write(index, 7) };
         slab.slots().owned(index).own();
         let timer = StdArc::new(Self { slab, index, has_run: AtomicBool::new(false) });
@@ -82,8 +82,8 @@ impl Marked {
     }
 }
 
-/// Legal endings: (a) the arming comes first, and the handler does not run at the old deadline; (b) the handler runs,
-/// and the arming finds it running, or finds its mark.
+/// An arming races with a run. Legal endings: (a) the arming comes first, and the handler does not run at the old
+/// deadline; (b) the handler runs, and the arming finds it running, or finds its mark.
 #[test]
 fn an_arming_races_with_a_run() {
     model("an_arming_races_with_a_run", || {
@@ -95,8 +95,8 @@ fn an_arming_races_with_a_run() {
     });
 }
 
-/// Two threads arm: the second thread may find the timer armed by the first, and then needs no change of the timer's
-/// state.
+/// Two threads arm while the timer runs. The second thread may find the timer already armed by the first. Then it does
+/// not change the timer's state.
 #[test]
 fn two_armings_race_with_a_run() {
     model("two_armings_race_with_a_run", || {

@@ -1,7 +1,8 @@
-//! A station that rests, and the threads that call it: `ShardThread::serve` as it is shipped, with a station that is
-//! laid to rest in each turn.
+//! A station at rest, and the threads that call it. A station is an engine's part of a shard. At rest, the shard does
+//! not look at it until a thread puts the station's call into the shard's list. The models run the shipped
+//! `ShardThread::serve`, with a station that rests after each turn.
 //!
-//! A call that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock.
+//! A lost call leaves the shard's thread parked for ever, which loom reports as a deadlock.
 //!
 //! Each row was tried: the named step was left out of `src`.
 //!
@@ -22,9 +23,9 @@ use crate::lockfree::parker::{self, Parker};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Magazines;
 
-/// A due timer is pushed while the station is laid to rest, and the shard goes to sleep. Legal endings: (a) the turn
-/// finds the timer; (b) the look after the fence finds it, and the station stays at work; (c) the producer calls, and
-/// the leader finds the call before it sleeps; (d) the producer calls and wakes the shard.
+/// A due timer is pushed while the station begins to rest, and the shard goes to sleep. Legal endings: (a) the turn
+/// finds the timer; (b) the look after the fence finds the timer, and the station does not rest; (c) the producer
+/// calls, and the leader finds the call before it sleeps; (d) the producer calls and wakes the shard.
 #[test]
 fn a_push_races_with_rest() {
     model("a_push_races_with_rest", || {
@@ -37,8 +38,8 @@ fn a_push_races_with_rest() {
     });
 }
 
-/// The same race while the station rests until a timer that is ahead, and is called only for timers that are due before
-/// it.
+/// A due timer is pushed to a station that has a timer ahead and rests until then. The station is called only for
+/// timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
 #[test]
 fn a_push_races_with_rest_until_later() {
     model("a_push_races_with_rest_until_later", || {
@@ -52,7 +53,7 @@ fn a_push_races_with_rest_until_later() {
     });
 }
 
-/// A station that was called rests again afterwards, and is called again.
+/// A station that was called rests again, and is called again.
 #[test]
 fn two_pushes_race_with_two_rests() {
     model("two_pushes_race_with_two_rests", || {
@@ -66,8 +67,8 @@ fn two_pushes_race_with_two_rests() {
     });
 }
 
-/// A station with its shard's parker and calls, and a word for each of two threads in place of the lanes: a leader with
-/// a wheel has too many steps for a model of three threads.
+/// A station with the parker and the calls of its shard. Instead of a lane, each of two threads has a word. A leader
+/// with a wheel would have too many steps for a model of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -93,7 +94,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Lays the station to rest and sleeps, again and again, until both pushes were drained.
+    /// Makes the station rest, and sleeps, until both pushes were drained.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -117,8 +118,9 @@ impl Station {
     }
 }
 
-/// Two threads push to one station at rest. Legal endings: one calls and the other finds the call out, or the moment
-/// gone; or the station rests again in between, and both call.
+/// Two threads push to one station at rest. Legal endings: (a) a thread calls, and the other thread finds that the call
+/// is out already, or that the station no longer rests; (b) the station rests again between the pushes, and both
+/// threads call.
 #[test]
 fn two_threads_push_to_one_station_at_rest() {
     model("two_threads_push_to_one_station_at_rest", || {
@@ -133,7 +135,7 @@ fn two_threads_push_to_one_station_at_rest() {
     });
 }
 
-/// A sweep is wanted while the station is laid to rest.
+/// A thread requests a sweep while the station begins to rest.
 #[test]
 fn a_wanted_sweep_races_with_rest() {
     model("a_wanted_sweep_races_with_rest", || {
@@ -148,8 +150,8 @@ fn a_wanted_sweep_races_with_rest() {
     });
 }
 
-/// An engine is shut down while its station is laid to rest. Legal endings: (a) the announcement fails; (b) the closing
-/// calls, and the leader drops the station. A station that stays is a deadlock.
+/// An engine is shut down while its station begins to rest. Legal endings: (a) the announcement of the rest fails; (b)
+/// the shutdown calls, and the leader drops the station. If the station stays, the model reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -164,15 +166,15 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// The numbers of the calls that are out.
+/// Takes all calls that are out, and returns their numbers.
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads have something for one station while the leader takes calls in. Legal endings: the leader has found one
-/// entry, and both changes with it; or another entry is out, for which it looks again.
+/// Two threads have something for one station while the leader takes calls. Legal endings: (a) the leader has found one
+/// entry, and sees the changes of both threads; (b) another entry is out, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {
@@ -196,7 +198,7 @@ fn two_threads_call() {
     });
 }
 
-/// A thread puts a call out twice, and another call in between, while the leader takes calls in.
+/// A thread puts a call out, then another call, then the first call again. At the same time the leader takes calls.
 #[test]
 fn a_call_is_put_again() {
     model("a_call_is_put_again", || {

@@ -1,4 +1,5 @@
-//! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two insertions here.
+//! Lanes, each the queue of a thread's insertions for a shard: pushing, draining, reuse of blocks and of lanes. A block
+//! of a lane holds two insertions here.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
@@ -48,7 +49,8 @@ fn drain(reader: &mut InboxReader) -> Vec<u32> {
     seen
 }
 
-/// Legal endings: the drain sees a prefix of the pushed items, and the next drain sees the rest.
+/// A push races with a drain. Legal endings: the drain sees a prefix of the pushed items, and the next drain sees the
+/// rest.
 #[test]
 fn push_races_with_drain() {
     model("push_races_with_drain", || {
@@ -102,7 +104,7 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register and push while the shard drains: no insertion is lost, and none comes twice.
+/// Two threads register and push while the shard drains. Each insertion is drained exactly once.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -124,7 +126,7 @@ fn two_producers_one_drain() {
     });
 }
 
-/// A thread that ends leaves its lane, undrained, to the next thread.
+/// A thread ends and leaves its lane, which was not drained, to the next thread.
 #[test]
 fn a_lane_is_taken_over() {
     model("a_lane_is_taken_over", || {
@@ -146,8 +148,8 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks: its insertion is drained before its lane has left the walk, or with the
-/// leaving.
+/// A thread ends while the reader walks over the lanes. The thread's insertion is drained before its lane leaves the
+/// walk, or when the lane leaves.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -174,8 +176,8 @@ fn a_lane_leaves_the_walk() {
     });
 }
 
-/// A lane is taken over while it leaves the walk: a walk after that finds the insertions of the new writer. Legal
-/// endings: (a) the lane stays in the walk; (b) the lane leaves, and arrives again.
+/// A lane is taken over while it leaves the walk. A later walk finds the insertions of the new writer. Legal endings:
+/// (a) the lane stays in the walk; (b) the lane leaves, and arrives again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
@@ -202,7 +204,7 @@ fn a_lane_is_taken_over_while_it_leaves() {
     });
 }
 
-/// A thread that counts sees a new lane whole.
+/// A thread that counts the lanes sees a new lane whole.
 #[test]
 fn a_new_lane_is_counted() {
     model("a_new_lane_is_counted", || {
@@ -218,8 +220,9 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its insertion is drained. Legal endings: (a) the insertion is dropped there; (b) it is
-/// kept and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
+/// A timer is cancelled while its insertion is drained. Legal endings: (a) the drain drops the insertion; (b) the drain
+/// keeps the insertion, which becomes stale. The cancel wins either way. A timer that is not cancelled is always kept.
+/// (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {
@@ -231,7 +234,7 @@ fn cancel_races_with_drain() {
             let mut magazines = Magazines::new();
             let mut arm = || {
                 let index = magazines.take(producer_slab.slots()).unwrap();
-                // SAFETY: the magazine gave the vacant slot.
+                // SAFETY: the slot is vacant, and the magazine gave it to this thread.
                 unsafe { producer_slab.write(index, 7) };
                 let control = producer_slab.slots().control(index);
                 let (id, stamp) = control.arm(index, Timestamp::ZERO);
@@ -273,7 +276,8 @@ fn cancel_races_with_drain() {
     });
 }
 
-/// A producer's write to the payload reaches the worker that claims the timer, through the lane and the shard.
+/// The worker that claims a timer sees the payload that the producer wrote. The write is published through the lane and
+/// the shard.
 #[test]
 fn worker_handover_publishes_the_payload() {
     use crate::lockfree::state::Claim;
@@ -284,7 +288,7 @@ fn worker_handover_publishes_the_payload() {
         let producer_slab = StdArc::clone(&slab);
         let producer = thread::spawn(move || {
             let index = Magazines::new().take(producer_slab.slots()).unwrap();
-            // SAFETY: the magazine gave the vacant slot.
+            // SAFETY: the slot is vacant, and the magazine gave it to this thread.
             unsafe { producer_slab.write(index, 7) };
             let (_, stamp) = producer_slab.slots().control(index).arm(index, Timestamp::ZERO);
             let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index, stamp });
@@ -300,7 +304,7 @@ fn worker_handover_publishes_the_payload() {
             for Insertion { index, stamp, .. } in due {
                 let claim = worker_slab.slots().control(index).claim(stamp, Timestamp::ZERO);
                 assert!(matches!(claim, Claim::Won { .. }), "the worker could not claim a timer that is due");
-                // SAFETY: the claim won.
+                // SAFETY: the claim succeeded.
                 assert_eq!(
                     unsafe { worker_slab.take(index) },
                     7,

@@ -32,13 +32,13 @@ fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
-/// A parker, and the roster of its thread.
+/// Makes a parker, and the roster of its thread.
 fn parker() -> (StdArc<Roster>, StdArc<Parker>) {
     let roster = Roster::new(1);
     (StdArc::clone(&roster), StdArc::new(Parker::new(roster)))
 }
 
-/// Whether a drain finds something due before `until`.
+/// Drains, and returns whether something that was drained is due before `until`.
 fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
     let mut found = false;
     reader.walk(|lane| lane.drain(|insertion| found |= insertion.deadline < until));
@@ -72,7 +72,7 @@ fn push_races_with_park() {
 }
 
 /// The shard naps without a look at its lanes, and then goes to sleep, while a producer pushes. Legal endings: (a) the
-/// drain before the sleep sees the timer, whether or not the producer saw the nap; (b) the producer unparks the shard.
+/// drain before the sleep sees the timer, even if the producer saw the nap; (b) the producer unparks the shard.
 #[test]
 fn push_races_with_a_nap() {
     model("push_races_with_a_nap", || {
@@ -98,7 +98,7 @@ fn push_races_with_a_nap() {
     });
 }
 
-/// A parker is closed during a nap: the nap leaves the closing in place, and the next sleep sees it.
+/// A parker is closed during a nap. The nap does not undo the closing, and the next sleep sees it.
 #[test]
 fn close_races_with_a_nap() {
     model("close_races_with_a_nap", || {
@@ -117,7 +117,7 @@ fn close_races_with_a_nap() {
     });
 }
 
-/// Two producers push earlier timers: one of them unparks the shard, or neither does if the shard was awake.
+/// Two producers push earlier timers. One of them unparks the shard, or neither does if the shard was awake.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
@@ -174,7 +174,7 @@ fn unpark_before_park_is_kept() {
     });
 }
 
-/// If the engine is closed while a shard is going to sleep, the shard stays awake or is woken.
+/// An engine is closed while a shard goes to sleep. The shard stays awake or is woken.
 #[test]
 fn close_races_with_park() {
     model("close_races_with_park", || {
@@ -207,15 +207,15 @@ fn close_races_with_withdraw() {
     });
 }
 
-/// A thread that takes an announcement away sees the shard's writes before the announcement: its adoption of the
-/// thread.
+/// A thread that takes an announcement away sees the shard's writes before the announcement. One of these writes
+/// registers the shard's thread.
 #[test]
 fn an_announcement_brings_its_thread() {
     use crate::base::sync::UnsafeCell;
     struct Adopted(UnsafeCell<bool>, Parker);
     // SAFETY: the cell is written before the announcement, and read by the thread that takes the announcement away.
     unsafe impl Sync for Adopted {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Adopted {}
 
     model("an_announcement_brings_its_thread", || {

@@ -1,8 +1,8 @@
-//! A shard's thread as it is shipped, `ShardThread::serve` with a real wheel, lanes and parker, against the threads
-//! that wake it.
+//! A shard's thread as it is shipped, against the threads that wake it. The models run `ShardThread::serve` with a real
+//! wheel, lanes and parker.
 //!
-//! A wake that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time
-//! limit here.
+//! A lost wake leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time limit
+//! here.
 //!
 //! Each row was tried: the named step was left out of `src`. `a_wanted_check_races_with_sleep` and
 //! `a_station_joins_before_the_shard_closes` were tried with their own rows only: "all" means the others.
@@ -58,7 +58,7 @@ impl Clock for Frozen {
     }
 }
 
-/// A clock that stands still. A sleep that has a time limit ends the world.
+/// A clock that stands still. It ends the world when a shard sleeps with a time limit.
 struct UntilLimitedSleep(OnceLock<Weak<World>>);
 
 impl Clock for UntilLimitedSleep {
@@ -72,7 +72,7 @@ impl Clock for UntilLimitedSleep {
     }
 }
 
-/// An engine on one shard, which ends, as the shard does, when it has fired `last` timers.
+/// An engine on one shard. Engine and shard end when the engine has fired `last` timers.
 pub(super) struct World {
     pub(super) set: StdArc<ShardSet>,
     pub(super) shared: StdArc<StationShared>,
@@ -84,17 +84,17 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Its station does not rest.
+    /// Makes an engine whose station does not rest.
     fn new(last: u64) -> StdArc<Self> {
         Self::with(last, |set| StationShared::new(64, &set.settings().roster))
     }
 
-    /// An engine whose station rests whenever it may.
+    /// Makes an engine whose station rests whenever it may.
     pub(super) fn that_rests(last: u64) -> StdArc<Self> {
         Self::with(last, |set| set.station_for(0, 64))
     }
 
-    /// An engine that ends at the first sleep with a time limit. Its station does not rest.
+    /// Makes an engine that ends at the first sleep with a time limit. Its station does not rest.
     fn until_limited_sleep() -> StdArc<Self> {
         let clock = StdArc::new(UntilLimitedSleep(OnceLock::new()));
         let custom = EngineClock::Custom(StdArc::<UntilLimitedSleep>::clone(&clock));
@@ -130,13 +130,13 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, &self.presence), shared, slots, time)]);
     }
 
-    /// Runs the shard's own thread to its end.
+    /// Runs the shard's own thread until it ends.
     fn serve(&self) -> thread::JoinHandle<()> {
         let set = StdArc::clone(&self.set);
         thread::spawn(move || ShardThread::new(&set, 0).serve())
     }
 
-    /// Runs the shard's own thread, with the engine's station, to its end.
+    /// Adds the engine's station, and runs the shard's own thread until it ends.
     pub(super) fn drive(self: &StdArc<Self>) -> thread::JoinHandle<()> {
         self.join();
         self.serve()
@@ -147,7 +147,7 @@ impl World {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
         let _ = lane.push(Insertion { deadline, index, stamp });
-        // The parker is closed once the last timer has fired, which may be by now.
+        // The parker is closed once the last timer has fired. That may already have happened.
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
@@ -189,7 +189,8 @@ impl Fire for World {
 }
 
 /// A due timer is pushed while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn finds the
-/// timer; (b) the drain after the announcement finds it; (c) the producer wakes the shard. (tokio #6682, gRPC #11667)
+/// timer; (b) the drain after the announcement finds the timer; (c) the producer wakes the shard. (tokio #6682, gRPC
+/// #11667)
 #[test]
 fn push_races_with_sleep() {
     model("shard::push_races_with_sleep", || {
@@ -202,7 +203,8 @@ fn push_races_with_sleep() {
     });
 }
 
-/// The same race while the shard has a timer that is ahead, and is woken only for timers that are due before it.
+/// A due timer is pushed while the shard has a timer ahead and goes to sleep. The shard is woken only for timers that
+/// are due earlier.
 #[test]
 fn push_races_with_sleep_until_later() {
     model("push_races_with_sleep_until_later", || {
@@ -228,7 +230,7 @@ fn a_first_push_races_with_sleep() {
     });
 }
 
-/// A shard that has found a timer at its last look sleeps again afterwards, and is woken again.
+/// A shard finds a timer at its last look before a sleep. Afterwards it sleeps, and is woken again.
 #[test]
 fn two_pushes_race_with_two_sleeps() {
     model("two_pushes_race_with_two_sleeps", || {
@@ -242,8 +244,9 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread. Since then this thread has
-/// cancelled the timer, armed another timer in its slot, and ended. The stale insertion comes after the live insertion.
+/// A worker decides to reissue a ticket, and pushes the insertion into another thread's lane. That thread has cancelled
+/// the timer since, armed another timer in the same slot, and ended. So the stale insertion comes after the live
+/// insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -269,7 +272,7 @@ fn a_reissue_races_with_the_last_arming_of_a_lane() {
     });
 }
 
-/// A sweep is wanted while the shard goes to sleep: the shard does not sleep before it has swept.
+/// A thread requests a sweep while the shard goes to sleep. The shard sweeps before it sleeps.
 #[test]
 fn a_wanted_sweep_races_with_sleep() {
     model("a_wanted_sweep_races_with_sleep", || {
@@ -284,9 +287,9 @@ fn a_wanted_sweep_races_with_sleep() {
     });
 }
 
-/// A check of the batches is wanted while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn
+/// A check of the batches is requested while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn
 /// plans the check; (b) the look after the announcement finds the request, and another turn plans the check; (c) the
-/// request wakes the shard. In each the shard sleeps for a limited time; a sleep without a limit is a deadlock.
+/// request wakes the shard. In each the shard then sleeps with a time limit. A sleep without a limit is a deadlock.
 #[test]
 fn a_wanted_check_races_with_sleep() {
     model("a_wanted_check_races_with_sleep", || {
@@ -297,8 +300,9 @@ fn a_wanted_check_races_with_sleep() {
     });
 }
 
-/// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. Legal endings: the
-/// leader admits the station in a turn, or after its last turn. In both it drops the station.
+/// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. Legal endings: (a) the
+/// leader admits the station in a turn; (b) the leader admits the station after its last turn. In both it drops the
+/// station.
 #[test]
 fn a_station_joins_before_the_shard_closes() {
     model("a_station_joins_before_the_shard_closes", || {
@@ -311,8 +315,8 @@ fn a_station_joins_before_the_shard_closes() {
     });
 }
 
-/// An engine joins, with a timer that is due, while the shard goes to sleep. Legal endings: (a) the leader admits the
-/// station before it sleeps; (b) the shard is woken and admits it.
+/// An engine joins, with a due timer, while the shard goes to sleep. Legal endings: (a) the leader admits the station
+/// before it sleeps; (b) the shard is woken and admits the station.
 #[test]
 fn a_station_joins_while_the_shard_goes_to_sleep() {
     model("a_station_joins_while_the_shard_goes_to_sleep", || {
@@ -325,8 +329,9 @@ fn a_station_joins_while_the_shard_goes_to_sleep() {
     });
 }
 
-/// An engine is shut down while the shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the
-/// station before it sleeps; (b) the shard is woken and drops it. A station that stays is a deadlock.
+/// An engine is shut down while its shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the
+/// station before it sleeps; (b) the shard is woken and drops the station. If the station stays, the model reports a
+/// deadlock.
 #[test]
 fn a_station_leaves_while_the_shard_goes_to_sleep() {
     model("a_station_leaves_while_the_shard_goes_to_sleep", || {

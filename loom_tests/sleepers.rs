@@ -16,7 +16,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thr
 use crate::lockfree::roster::Roster;
 use crate::lockfree::sleepers::Sleepers;
 
-/// A pool whose work is a number of things to do, which order nothing.
+/// A pool of threads. Its work is a number of things to do, and this number orders nothing.
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,
@@ -45,7 +45,7 @@ impl Pool {
         self.work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Runs a thread, which ends when it has taken something.
+    /// Runs a thread of the pool, which ends when it has taken something.
     fn take_one(&self, n: usize) {
         self.roster.enter_current_thread(n);
         while !self.take() {
@@ -67,7 +67,7 @@ fn an_offer_races_with_sleep() {
     });
 }
 
-/// Two offers find a thread each.
+/// Two offers each find a thread.
 #[test]
 fn two_offers_wake_two() {
     model("two_offers_wake_two", || {
@@ -84,7 +84,7 @@ fn two_offers_wake_two() {
     });
 }
 
-/// The pool is closed while a thread goes to sleep: the thread sees that, or is woken.
+/// The pool is closed while a thread goes to sleep. The thread sees that the pool is closed, or is woken.
 #[test]
 fn closing_races_with_sleep() {
     model("closing_races_with_sleep", || {
@@ -102,14 +102,14 @@ fn closing_races_with_sleep() {
     });
 }
 
-/// A thread that takes a sleeper's bit away sees the sleeper's writes before it set the bit: its adoption of itself.
-/// The cell stands for the adoption, which loom does not track.
+/// A sleeping thread sets its bit. A thread that takes the bit away sees the sleeper's earlier writes, such as the
+/// registration of the sleeper's thread. Loom does not track the registration, so a cell stands for it.
 #[test]
 fn a_bit_brings_its_thread() {
     struct Adopted(UnsafeCell<bool>, Sleepers);
     // SAFETY: the cell is written before the bit is set, and read by the thread that takes the bit away.
     unsafe impl Sync for Adopted {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Adopted {}
 
     model("a_bit_brings_its_thread", || {

@@ -20,7 +20,7 @@ use std::task::Wake;
 
 const DUE: Timestamp = Timestamp::from_nanos(20);
 
-/// A task, reduced to whether it was woken.
+/// A task of which only a flag is left: whether it was woken.
 #[derive(Default)]
 pub(super) struct Task {
     pub(super) woken: AtomicBool,
@@ -50,7 +50,8 @@ fn fire(cell: &WakerCell) {
     }
 }
 
-/// Legal endings: (a) the poll sees that the deadline has passed; (b) its task is woken. No wake is lost.
+/// A poll races with a firing. Legal endings: (a) the poll sees that the deadline has passed; (b) the task is woken. No
+/// wake is lost.
 #[test]
 fn poll_races_with_fire() {
     model("poll_races_with_fire", || {
@@ -65,7 +66,7 @@ fn poll_races_with_fire() {
     });
 }
 
-/// Legal endings: (a) the poll sees that the timer is shut; (b) its task is woken.
+/// A poll races with a shutdown. Legal endings: (a) the poll sees that the timer is shut; (b) the task is woken.
 #[test]
 fn poll_races_with_shutdown() {
     model("poll_races_with_shutdown", || {
@@ -85,7 +86,7 @@ fn poll_races_with_shutdown() {
     });
 }
 
-/// A task polls, and another task polls afterwards. Unless the second task saw the end, it is woken.
+/// A task polls, and another task polls afterwards. The second task sees that the timer has fired, or is woken.
 #[test]
 fn the_last_waker_wins() {
     model("the_last_waker_wins", || {
@@ -99,7 +100,8 @@ fn the_last_waker_wins() {
     });
 }
 
-/// After a firing for an earlier deadline comes the next firing: it wakes a task that waits for the later deadline.
+/// A firing for an earlier deadline is followed by the next firing. The next firing wakes a task that waits for the
+/// later deadline.
 #[test]
 fn a_firing_for_an_earlier_deadline_loses_no_wake() {
     model("a_firing_for_an_earlier_deadline_loses_no_wake", || {

@@ -1,10 +1,10 @@
-//! A plain wheel behind a mutex, once for each shard: it shows the limit of short critical sections.
+//! A plain wheel behind a mutex in each shard. It shows how far short critical sections can go.
 //!
-//! This is the structure of tokio's sharded timer driver (its #6534) and of Linux's timer base for each processor.
-//! Every shard has a lock, a cascading wheel with ticks of 1 ms, and a thread that sleeps until the wheel's next step
-//! and runs the handlers. A caller has a home shard, assigned in turn, and schedules there; a cancel goes to the
+//! tokio's sharded timer driver (its #6534) has this structure, and so has Linux's timer base for each processor. Every
+//! shard has a lock, a cascading wheel with ticks of 1 ms, and a thread. The thread sleeps until the wheel's next step,
+//! and runs the handlers. A caller has a home shard, assigned in turn, and schedules there. A cancel goes to the
 //! timer's shard. The lock is held for one insert, one cancel, or a bounded number of steps of the wheel. A coarse slot
-//! is moved in parts, so that no caller waits for the whole of it.
+//! is moved in parts, so a caller does not wait for the whole move.
 //!
 //! Known limits: deadlines are rounded up to a tick; cancels from other threads still contend for a shard's lock with
 //! the shard's thread; handlers of a shard run one after the other.
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const TICK: u64 = 1_000_000;
-/// The number of timers that are fired or moved in one critical section.
+/// The number of timers that the thread fires or moves in one critical section.
 const BATCH: usize = 256;
 
 const UNHARMED: &str = "nobody panics with the lock held";
@@ -34,7 +34,7 @@ struct Shared {
     shards: Box<[Shard]>,
 }
 
-/// A shard, on cache lines of its own; the prefetcher fetches no other shard's line with them.
+/// A shard. It has its own pair of cache lines, since the prefetcher fetches lines in pairs.
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,
@@ -72,7 +72,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes some of the timers that are due at tick `to`. Returns true if no work is left and no timer was taken.
+    /// Takes out some of the timers that are due at tick `to`. Returns true if no work is left and no timer was taken.
     fn turn(&mut self, to: u64, due: &mut Vec<Payload>) -> bool {
         for _ in 0..BATCH {
             match self.wheel.step(to) {
@@ -114,7 +114,7 @@ impl Shard {
         self.insert(self.lock(), tick, payload)
     }
 
-    /// Cancels and schedules in one critical section.
+    /// Cancels a timer and schedules another in one critical section.
     fn reschedule(&self, id: SlotId, tick: u64, payload: Payload) -> SlotId {
         let mut state = self.lock();
         state.wheel.cancel(id);
@@ -141,7 +141,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl ShardedWheel {
-    /// Starts a service with `shards` shards, with time counted from `origin`.
+    /// Starts a service with `shards` shards, which counts time from `origin`.
     pub(crate) fn start_from(
         origin: Instant,
         shards: usize,

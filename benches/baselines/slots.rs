@@ -2,7 +2,7 @@
 
 use crate::common::Payload;
 
-/// A place at a generation; a stale id is recognised by the generation.
+/// A place and its generation. A stale id has an older generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotId {
     pub(super) index: u32,

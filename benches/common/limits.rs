@@ -1,26 +1,26 @@
-//! The limits of a contestant, as it states them: a bench reports them, instead of measuring another thing.
+//! The limits that a contestant states. If a workload exceeds them, a bench reports that and measures nothing.
 
-/// The limits of a structure and its lateness by design, in its own unit: ticks, or nanoseconds for a
-/// [`Service`](super::Service).
+/// The limits of a structure, and its lateness by design. They are in the structure's own unit: ticks, or nanoseconds
+/// for a [`Service`](super::Service).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The farthest that a timer may be ahead of the position.
+    /// The farthest distance of a timer from the present position.
     pub(crate) span: u64,
-    /// The number of different delays that the structure can hold, counted over its whole life.
+    /// The number of different delays that the structure can hold, over its whole life.
     pub(crate) durations: usize,
-    /// The most pending timers: more would take longer than a bench has.
+    /// The largest number of pending timers. More timers would take longer than a bench has.
     pub(crate) timers: usize,
-    /// The lateness of a timer at most, given how far ahead it was when it was scheduled. It never shrinks as that
-    /// grows.
+    /// Returns the largest lateness of a timer, for its distance when it was scheduled. With a larger distance the
+    /// result is never smaller.
     pub(crate) lateness: fn(u64) -> u64,
 }
 
-/// The demands of a workload on a structure.
+/// The properties that a workload demands of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// The longest delay.
+    /// The longest delay of the workload.
     pub(crate) span: u64,
-    /// The number of different delays.
+    /// The number of different delays of the workload.
     pub(crate) durations: usize,
     pub(crate) timers: usize,
 }
@@ -29,7 +29,7 @@ impl Limits {
     pub(crate) const NONE: Self =
         Self { span: u64::MAX, durations: usize::MAX, timers: usize::MAX, lateness: |_| 0 };
 
-    /// The reason why the structure cannot run a workload, if there is one.
+    /// Returns the reason why the structure cannot run a workload, if there is a reason.
     pub(crate) fn refuses(&self, demand: &Demand) -> Option<String> {
         if demand.span > self.span {
             Some(format!("cannot: {} ahead, its span is {}", demand.span, self.span))
@@ -44,7 +44,7 @@ impl Limits {
 }
 
 impl Demand {
-    /// The demand of `timers` with delays that are uniform in `delays`.
+    /// Returns the demand of `timers` timers whose delays are uniform in `delays`.
     pub(crate) fn uniform(timers: usize, delays: &std::ops::Range<u64>) -> Self {
         let durations = usize::try_from(delays.end - delays.start).unwrap_or(usize::MAX);
         Self { span: delays.end - 1, durations, timers }

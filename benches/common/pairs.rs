@@ -1,4 +1,4 @@
-//! Threads that schedule a timer and cancel it, over and over, while others are pending.
+//! Threads that repeatedly schedule a timer and cancel it, while others are pending.
 
 use super::{Caller, Chance, Payload, Service, payload};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time or the number of pairs for which each thread goes on.
+/// The length of a run: a time, or a number of pairs for each thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
     Pairs(u64),
@@ -16,18 +16,19 @@ pub(crate) enum Length {
 
 /// The number of pairs between two reads of the clock.
 const BURST: u64 = 256;
-/// The number of pairs of each thread that are not measured.
+/// The number of pairs that each thread makes before the measurement.
 const WARM_UP: u64 = 1_024;
 
-/// The results of the threads.
+/// The result of all threads of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairRun {
     pub(crate) pairs: u64,
-    /// The time of all threads, added up, over all pairs: a thread that has to wait counts by its time.
+    /// The sum of all threads' times, divided by the number of all pairs. The time for which a thread waits counts,
+    /// too.
     pub(crate) nanos_per_pair: f64,
 }
 
-/// Counts the timers that fire.
+/// A handler that counts the timers that fire.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FireCount(Arc<AtomicU64>);
 
@@ -40,7 +41,7 @@ impl FireCount {
         }
     }
 
-    /// Checks that each of `scheduled` timers that were not cancelled has fired or is pending.
+    /// Checks that none of `scheduled` timers is lost: each has fired or is pending.
     pub(crate) fn check(&self, service: &impl Service, scheduled: usize) {
         let start = Instant::now();
         loop {
@@ -49,7 +50,7 @@ impl FireCount {
             if accounted == scheduled {
                 return;
             }
-            // A timer that fires at this moment is in neither count, or in both.
+            // A timer that is firing right now is in neither count, or in both counts.
             assert!(start.elapsed() < Duration::from_secs(5), "{accounted} timers of {scheduled}");
             thread::sleep(Duration::from_micros(100));
         }

@@ -1,7 +1,7 @@
-//! The client process: its start and its stop by the server's process, its work, and its report.
+//! The client process: how the server's process starts and stops it, its work, and its report.
 //!
-//! The client process has its own limit of open files, and its own view: it knows nothing of the engine. It runs until
-//! its standard input ends, then writes its report to its standard output.
+//! The client process has its own limit of open files, and knows nothing of the engine. It runs until its standard
+//! input ends. Then it writes its report to its standard output.
 
 use crate::crowd::Crowd;
 use crate::options::Options;
@@ -16,28 +16,28 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-/// The observations of the clients.
+/// The counts that the clients have made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
-    /// Connections that were greeted.
+    /// The number of connections that the server greeted.
     pub(crate) greeted: u64,
-    /// Connections that their client closed.
+    /// The number of connections that their client closed.
     pub(crate) left: u64,
-    /// Connections that the server closed.
+    /// The number of connections that the server closed.
     pub(crate) closed_by_server: u64,
-    /// Connections that the server closed and that had not been silent for the idle timeout.
+    /// The number of connections that the server closed too early: they had not been silent for the idle timeout.
     pub(crate) closed_early: u64,
-    /// Connections that the server closed and whose client was still talking.
+    /// The number of connections that the server closed while the client was still talking.
     pub(crate) closed_while_talking: u64,
-    /// Clients that should have talked on, but were so late that they fell silent.
+    /// The number of clients that should have talked on, but slept for so long that they stay silent.
     pub(crate) overslept: u64,
-    /// The longest time from one message of a talking client to the next.
+    /// The longest time from a message of a talking client to its next message.
     pub(crate) longest_pause: Duration,
     pub(crate) cpu_time: Duration,
 }
 
 impl Report {
-    /// The observations of two crowds together. The processor time is that of the process.
+    /// Adds up the counts of two crowds. The processor time is that of the whole process, so it is not added.
     fn merge(self, other: Self) -> Self {
         Self {
             greeted: self.greeted + other.greeted,
@@ -81,7 +81,7 @@ impl Report {
     }
 }
 
-/// The client process as the server's process sees it.
+/// The client process, as the server's process holds it.
 pub(crate) struct ClientProcess {
     child: Child,
     output: Receiver<String>,
@@ -123,7 +123,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// The client process itself.
+/// Runs the clients, in the client process.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     system::raise_file_limit()?;
     let stopping = AtomicBool::new(false);
@@ -146,7 +146,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(io::stdout(), "{}", report.to_json())?)
 }
 
-/// A crowd that cannot go on ends the process, and with it the run.
+/// Runs a crowd. A crowd that cannot go on ends the process, and so the whole run.
 fn run_or_exit(crowd: Crowd, stopping: &AtomicBool) -> Report {
     crowd.run(stopping).unwrap_or_else(|error| {
         eprintln!("error of a client: {error}");

@@ -3,10 +3,10 @@
 use mio::net::TcpStream;
 use std::io::{ErrorKind, Read, Write};
 
-/// The first message of the server: the connection is accepted and its timer is armed.
+/// The first message of the server. It says that the connection is accepted and its timer armed.
 pub(crate) const GREETING: &[u8] = b"!";
 
-/// A socket. Dropping it closes it.
+/// A connection with a socket. Dropping it closes the socket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -24,7 +24,7 @@ impl Connection {
     }
 
     pub(crate) fn greet(&mut self) {
-        // The write fails if the client has left already: a read will find the end of the connection.
+        // The write fails if the client has already left. In that case a read will find the end of the connection.
         self.stream.write_all(GREETING).unwrap_or_default();
     }
 

@@ -1,5 +1,5 @@
-//! The way from the engine to an event loop: the handler closes nothing, but notifies the event loop that owns the
-//! connection.
+//! Messages from the engine to an event loop. The engine's handler closes nothing. It notifies the event loop that owns
+//! the connection.
 
 use mio::Waker;
 use std::io;
@@ -21,11 +21,11 @@ pub(crate) struct IdleTimeout {
     pub(crate) connection: usize,
 }
 
-/// The message of a handler.
+/// The message that a handler sends to an event loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Firing {
     pub(crate) connection: usize,
-    /// The deadline for which the timer fired; the timer may have been armed again since.
+    /// The deadline for which the timer fired. The timer may have been armed again since.
     pub(crate) deadline: Timestamp,
     pub(crate) handler_began: Timestamp,
 }
@@ -41,12 +41,12 @@ impl Mailbox {
     }
 }
 
-/// The engine's handler.
+/// Handles each timer of the engine, and notifies the event loop.
 pub(crate) fn tell_event_loop(timer: Fired<'_, IdleTimeout>) {
     let handler_began = timer.engine().now();
     let deadline = timer.deadline;
     let IdleTimeout { mailbox, connection } = timer.payload;
-    // The send fails if the event loop has ended by an error.
+    // The send fails if the event loop has ended with an error.
     mailbox.firings.send(Firing { connection, deadline, handler_began }).unwrap_or_default();
     mailbox.wake().expect("an event loop can be woken");
 }

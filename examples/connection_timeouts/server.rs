@@ -15,8 +15,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Handle};
 
-/// The number of connections for each address. A client that has a connection from each of its ports to an address
-/// finds no port for another connection.
+/// The number of connections for each address of the server. Each connection to an address takes a port of the client,
+/// and a client has a limited number of ports.
 const CONNECTIONS_PER_ADDRESS: usize = 20_000;
 
 /// The engine and the event loops around it.
@@ -28,7 +28,7 @@ pub(crate) struct Server {
     loops: Vec<(Arc<Mailbox>, JoinHandle<io::Result<LoopEnd>>)>,
 }
 
-/// A server that has stopped, but has not yet let go of its open connections.
+/// A server that has stopped, but still has its open connections.
 pub(crate) struct Stopped {
     pub(crate) tally: Tally,
     pub(crate) close_lateness: Histogram<u64>,

@@ -1,8 +1,9 @@
-//! A shard that a loop of the program leads, by the functions that are shipped: `Seat::turn` and `Seat::next_look`
-//! with a real wheel, lanes and parker, against the threads that arm timers elsewhere.
+//! A shard that an event loop of the program leads, against threads that arm timers elsewhere. The models call the
+//! shipped `Seat::turn` and `Seat::next_look`, with a real wheel, lanes and parker. A *seat* is the loop's access to
+//! its shard. A *word* is a parker's value: the moment at which the loop must look at its lanes.
 //!
-//! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock:
-//! the poll has no time limit if the loop announces none, and the clock of a model stands still.
+//! The loop's poll is a park here. A lost wake leaves the loop parked for ever, which loom reports as a deadlock. The
+//! poll has no time limit if the loop announces none, and the clock of a model stands still.
 //!
 //! Each row was tried: the named step was left out of `src`, or the named ordering was made `Relaxed`.
 //! `a_task_arms_before_it_waits` and `an_arming_of_a_second_station_races_with_the_loop` were tried with their own rows
@@ -55,7 +56,7 @@ const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 const BUDGET: usize = 64;
 
-/// An engine on the shard of one loop.
+/// An engine on a shard that one loop leads.
 struct World {
     set: StdArc<ShardSet>,
     shared: StdArc<StationShared>,
@@ -79,7 +80,7 @@ impl World {
         Self::at(set)
     }
 
-    /// Another engine on the shard, which has joined.
+    /// Makes another engine on the same shard, and joins its station.
     fn another(&self) -> StdArc<Self> {
         let world = Self::at(StdArc::clone(&self.set));
         world.join(&Presence::of(1));
@@ -100,14 +101,14 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
     }
 
-    /// An engine whose station is at the shard.
+    /// Makes an engine whose station has joined the shard.
     fn joined() -> StdArc<Self> {
         let world = Self::new();
         world.join(&Presence::of(1));
         world
     }
 
-    /// Runs the loop on a thread of its own, which is woken by its unpark, until `last` timers have fired.
+    /// Runs the loop on a new thread until `last` timers have fired. An unpark of that thread wakes the loop.
     fn spawn_loop(self: &StdArc<Self>, mut seat: Seat, last: u64) -> thread::JoinHandle<()> {
         let world = StdArc::clone(self);
         thread::spawn(move || {
@@ -116,7 +117,7 @@ impl World {
         })
     }
 
-    /// Sets that the loop is woken by the unpark of the calling thread.
+    /// Sets the calling thread as the loop's thread, which an unpark wakes.
     fn be_woken_here(&self) {
         let here = thread::current();
         let function: StdArc<WakeFn> = StdArc::new(move || here.unpark());
@@ -134,7 +135,7 @@ impl World {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }
 
-    /// Schedules a timer as the engine does. Returns the word by which it may be cancelled.
+    /// Schedules a timer as the engine does, and notifies the shard's parker.
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
@@ -142,7 +143,7 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
-    /// The turns of a loop that has not turned before.
+    /// Makes the turns of a loop that has not turned before.
     fn turn(&self) {
         self.turn_by(&mut Seat::new(0));
     }
@@ -155,8 +156,8 @@ impl World {
         while seat.turn(&self.set, (now, BUDGET), || {}) == LoopLeft::More {}
     }
 
-    /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken. The
-    /// calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
+    /// Runs the loop of a program until `last` timers have fired. The loop turns, and then polls until its next look or
+    /// until it is woken. The calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
     fn run(&self, seat: &mut Seat, last: u64) {
         loop {
             self.turn_by(seat);
@@ -200,9 +201,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A due timer is scheduled elsewhere while the loop, which has none, turns and goes to its poll. Legal endings: (a)
-/// the turn drains the ticket; (b) the drain after the announcement finds it; (c) the loop reads the lowered word; (d)
-/// it is woken out of its poll.
+/// A due timer is scheduled elsewhere. At the same time the loop, which has no timer, turns and goes to its poll. Legal
+/// endings: (a) the turn drains the ticket; (b) the drain after the announcement finds the ticket; (c) the loop reads
+/// the lowered word; (d) the loop is woken out of its poll.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -214,15 +215,15 @@ fn an_arming_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A loop that is a task of a runtime has read its words. Another task arms a timer on its thread before it waits, and
-/// so does a third task on another thread. The loop does not read the words again: both wake it.
+/// A loop that is a task of a runtime has read its words. Then another task on the loop's thread arms a timer, and so
+/// does a task on another thread. The loop waits without reading the words again, so both armings wake it.
 #[test]
 fn a_task_arms_before_it_waits() {
     model("a_task_arms_before_it_waits", || {
         let world = World::joined();
         let task = StdArc::clone(&world);
         let task = thread::spawn(move || {
-            // A thread of a model does not unpark itself.
+            // In a model, a thread cannot unpark itself.
             let (here, is_woken) = (thread::current(), StdArc::new(AtomicBool::new(false)));
             let wakes = StdArc::clone(&is_woken);
             let function: StdArc<WakeFn> = StdArc::new(move || {
@@ -234,7 +235,7 @@ fn a_task_arms_before_it_waits() {
             task.turn_by(&mut seat);
             let look = seat.next_look(&task.set, || {});
             task.arm(DUE);
-            // The wait of the task, by the look that it read before.
+            // The task waits until the moment that it read before.
             if !look.is_some_and(|look| look <= NOW) && !is_woken.load(Ordering::Relaxed) {
                 thread::park();
             }
@@ -246,8 +247,8 @@ fn a_task_arms_before_it_waits() {
     });
 }
 
-/// A seat knows one engine's station when another engine joins. A timer of the second engine is scheduled elsewhere
-/// while the loop turns and goes to its poll. Legal endings: as with one engine.
+/// A seat knows one engine's station when another engine joins. A timer of the second engine is scheduled elsewhere,
+/// while the loop turns and goes to its poll. The legal endings are those of `an_arming_elsewhere_races_with_the_loop`.
 #[test]
 fn an_arming_of_a_second_station_races_with_the_loop() {
     model("an_arming_of_a_second_station_races_with_the_loop", || {
@@ -264,7 +265,8 @@ fn an_arming_of_a_second_station_races_with_the_loop() {
     });
 }
 
-/// The same while another timer is ahead, and the announcement stands over turns at which nothing is due.
+/// A due timer is scheduled elsewhere while another timer is ahead. The loop's announcement stays in force over turns
+/// at which nothing is due.
 #[test]
 fn an_arming_elsewhere_races_with_a_standing_announcement() {
     model("an_arming_elsewhere_races_with_a_standing_announcement", || {
@@ -279,8 +281,8 @@ fn an_arming_elsewhere_races_with_a_standing_announcement() {
     });
 }
 
-/// Two threads arm timers for a loop that is asleep, in either order of their moments: the word is the earlier moment,
-/// and each timer fires in the first turn. The loop is woken for each moment that was earlier when it came.
+/// Two threads arm timers for a loop that is asleep, in either order. The word becomes the earlier moment, and both
+/// timers fire in the first turn. An arming wakes the loop if its moment is earlier than the word.
 #[test]
 fn two_armings_elsewhere_race_with_each_other() {
     model("two_armings_elsewhere_race_with_each_other", || {
@@ -304,7 +306,7 @@ fn two_armings_elsewhere_race_with_each_other() {
     });
 }
 
-/// A loop that reads a lowered word finds the ticket in the turn at that moment, without another fence.
+/// A push lowers the word. A loop that reads the lowered word finds the ticket in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -326,9 +328,9 @@ fn push_lowers_the_word() {
     });
 }
 
-/// A thread that has filled its lane drains the lanes of the loop itself, before it wakes the loop for its timer. Legal
-/// endings: (a) the loop's turn finds the ticket in the wheel; (b) it found it in the lane, and the other thread finds
-/// nothing; (c) the other thread finds the shard led, and leaves the lane to the turn.
+/// A thread that has filled its lane drains the lanes of the loop itself. Then it wakes the loop for its timer. Legal
+/// endings: (a) the loop's turn finds the ticket in the wheel; (b) the turn found the ticket in the lane, and the other
+/// thread finds nothing; (c) the other thread finds that the loop is in a turn, and leaves the lane to the turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {
@@ -344,7 +346,7 @@ fn a_drain_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A timer is cancelled elsewhere while the loop turns at its deadline: it fires, or it is cancelled.
+/// A timer is cancelled elsewhere while the loop turns at its deadline. Either the timer fires, or it is cancelled.
 #[test]
 fn a_cancel_elsewhere_races_with_a_turn() {
     const ENDINGS: &[&str] = &["it fires", "it is cancelled"];
@@ -366,7 +368,7 @@ fn a_cancel_elsewhere_races_with_a_turn() {
     });
 }
 
-/// Wakes the thread that polls a future.
+/// A waker that unparks the thread that polls a future.
 #[cfg(feature = "async")]
 struct Polls(thread::Thread);
 
@@ -389,9 +391,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A due timer is scheduled elsewhere while a loop that is a task, with no timer, turns and waits by its bell, as
-/// `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the turn, in the
-/// lowered word, or since the bell has rung; (b) it is woken.
+/// A due timer is scheduled elsewhere. At the same time a loop that is a task, and has no timer, turns and waits for
+/// its bell, as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the
+/// turn, in the lowered word, or because the bell has rung; (b) the task is woken.
 #[cfg(feature = "async")]
 #[test]
 fn an_arming_elsewhere_races_with_a_task_that_waits() {
@@ -423,8 +425,8 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
     });
 }
 
-/// An engine is shut down elsewhere while its loop turns: the shutdown waits for the end of the turn and drops the
-/// station, or the turn has dropped it.
+/// An engine is shut down elsewhere while its loop turns. Either the shutdown waits for the end of the turn and drops
+/// the station, or the turn has dropped the station.
 #[test]
 fn a_shutdown_elsewhere_races_with_a_turn() {
     model("looped::a_shutdown_elsewhere_races_with_a_turn", || {

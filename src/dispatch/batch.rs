@@ -1,12 +1,12 @@
 //! Batches of due tickets on their way to the workers.
 //!
 //! The tickets that a turn of a shard finds due are handed over together, in batches of up to [`BATCH_CHUNKS`] chunks.
-//! With a job for each chunk, every 32 timers would wake a worker.
+//! If each chunk had a job of its own, every 32 timers would wake a worker.
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
-//! H2. A batch with tickets that were not taken is in `InFlight`. It is sent again if no job for it is waiting. A job
-//!     that was run in part waits again.
+//! H2. A batch with tickets that were not taken is in `InFlight`. The shard sends it again if no job for the batch is
+//!     waiting. A job that was run in part waits again.
 //!
 //! # Synchronisation
 //! The cursor and the count of waiting jobs are changed by read-modify-writes. They publish nothing, since the tickets
@@ -25,19 +25,19 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// An engine as its shards see it: runs the handlers of due tickets.
+/// An engine as its shards see it. It runs the handlers of due tickets.
 pub(crate) trait Fire: Send + Sync + 'static {
     /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires tickets of `batch` that no other worker takes, until it has called `most` handlers or no ticket is left.
-    /// Returns the number of handlers that it called.
+    /// Fires tickets of `batch` that no other worker takes. Stops when it has called `most` handlers or no ticket is
+    /// left. Returns the number of called handlers.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
-    /// Notes that every ticket of a batch was taken, so that the shard may hand over more.
+    /// Tells `shard` that tickets of a batch were taken, so that the shard may hand over more.
     fn batch_taken(&self, shard: usize);
 
-    /// Notes that an executor dropped a job, so that the shard checks its batches.
+    /// Tells `shard` that an executor dropped a job, so that the shard checks its batches.
     fn job_dropped(&self, shard: usize);
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
 /// it. If a turn has more timers, a second thread is worth its wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
-/// A chunk of due tickets, and how many of them workers have taken.
+/// A chunk of due tickets, and the number of tickets that workers have taken.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -76,12 +76,12 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// Returns the tickets for changes to their order, before the chunk is handed over.
+    /// Returns the tickets mutably, so that they can be sorted before the chunk is handed over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
 
-    /// Takes a ticket that no other worker gets. The flag is true for the chunk's first ticket.
+    /// Takes the next ticket, which no other worker gets. The returned flag is true for the chunk's first ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
         let place = self.cursor.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,8 @@ impl DueChunk {
 pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs for this batch that wait to be run: before they begin, and between two partial runs.
+    /// The number of jobs for this batch that wait to be run. A job waits before its first run, and between two partial
+    /// runs.
     waiting_jobs: AtomicU32,
 }
 
@@ -117,13 +118,13 @@ impl Batch {
         self.shard
     }
 
-    /// Returns the chunks with tickets that no worker has taken.
+    /// Returns the chunks in which tickets are left that no worker has taken.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers that it
-    /// called.
+    /// Fires tickets that no other worker takes. Calls at most `most` handlers, and returns the number of called
+    /// handlers.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
         // Notify the shard even if tickets are left. The worker that took the last ticket may not have seen the tickets
@@ -228,7 +229,7 @@ impl Drop for BatchJob {
 }
 
 /// The greatest number of batches that a shard has in flight. It bounds the number of tickets in the workers' queue.
-/// Further due tickets are held back (`shard::backlog`). Such a number of full batches is work for some tens of
+/// Further due tickets are held back (`shard::backlog`). This number of full batches is work for some tens of
 /// milliseconds.
 const MOST_IN_FLIGHT: usize = 128;
 
@@ -251,8 +252,8 @@ impl InFlight {
 
     pub(crate) fn push(&mut self, batch: StdArc<Batch>) {
         if !self.has_room() {
-            // Owned timers that were checked and are due cannot be held back. Those of a single turn may exceed the
-            // limit.
+            // Owned timers that were checked and are due cannot be held back. In a single turn their batches may exceed
+            // the limit.
             self.forget_taken();
         }
         self.batches.push_back(batch);
@@ -263,8 +264,8 @@ impl InFlight {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends another job for each batch that has tickets left but no waiting job: its workers are slow, or its job was
-    /// dropped. The shard calls this only once in a while, so that quick batches have ended by then.
+    /// Sends another job for each batch that has tickets left but no waiting job: the batch's workers are slow, or its
+    /// job was dropped. The shard calls this only once in a while, so that quick batches have ended by then.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
@@ -273,8 +274,8 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the shard should check again soon. A slow handler may be holding up other tickets, or a job was
-    /// dropped.
+    /// Returns whether the shard should check the batches soon, because a slow handler may hold up other tickets, or
+    /// because a job was dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

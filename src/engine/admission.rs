@@ -1,5 +1,6 @@
-//! Admits timers to an engine: everything that a thread needs to bring in a timer of any payload. That is slots, the
-//! stations with their lanes, and the reasons to refuse a timer. Both kinds of timers pass here.
+//! Admits timers to an engine. An admission has everything that a thread needs to add a timer: slots, the stations with
+//! their lanes, and the reasons to refuse a timer. It does not depend on the type of the payload. One-shots and owned
+//! timers both use it.
 
 use super::place::Place;
 use super::stations::Stations;
@@ -20,7 +21,8 @@ pub(crate) struct Admission {
     slots: StdArc<Slots>,
     clock: EngineClock,
     set: StdArc<ShardSet>,
-    /// Written at each refusal, on lines of its own: every admission reads the other fields.
+    /// The counts of refused calls. They are on cache lines of their own, since each refusal writes them and every call
+    /// reads the other fields.
     refusals: CachePadded<RefusalCounts>,
 }
 
@@ -33,7 +35,7 @@ struct RefusalCounts {
 }
 
 impl Admission {
-    /// Makes the admission of a new engine on `set`, to these slots.
+    /// Makes the admission of a new engine on `set`. `slots` are the engine's slots.
     pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
         Self {
             engine: next_id(),
@@ -55,7 +57,7 @@ impl Admission {
         self.engine
     }
 
-    /// Returns the index at which each thread keeps its part of the engine.
+    /// Returns the engine's place: the index at which each thread keeps its part of the engine.
     #[inline(always)]
     pub(super) fn place(&self) -> usize {
         self.place.index()
@@ -123,7 +125,8 @@ impl Admission {
         Refusal::LaneFull
     }
 
-    /// Refuses a timer because every slot is in use, or kept in reserve by other threads.
+    /// Refuses a timer because no vacant slot is left for this thread: every slot is in use, or another thread has it
+    /// in reserve.
     #[cold]
     pub(super) fn refuse_for_want_of_a_slot(&self) -> Refusal {
         if self.is_shut_down() {

@@ -1,15 +1,15 @@
-//! The anchors of an engine's threads, for payloads of any type: the engine's list of them, and each thread's weak
-//! reference to its own anchor.
+//! The engine's list of its threads' anchors, and each thread's weak reference to its own anchor. The code does not
+//! depend on the type of the payload.
 
 use crate::base::fork::ForkLock;
 use crate::base::sync::{StdArc, Weak};
 use core::any::Any;
 use core::fmt;
 
-/// An anchor whose type of payload is not known here.
+/// An anchor, without the type of its payload.
 pub(super) type AnyAnchor = dyn Any + Send + Sync;
 
-/// The anchors of the living threads; `None` once the engine is shut down.
+/// The engine's list of the anchors of living threads. `None` once the engine is shut down.
 pub(super) struct Anchors(ForkLock<Option<Vec<StdArc<AnyAnchor>>>>);
 
 impl Anchors {
@@ -23,8 +23,8 @@ impl Anchors {
         }
     }
 
-    /// Drops the anchor of a thread that ends. The drop happens outside of the lock, since the engine may be dropped
-    /// with it.
+    /// Removes an anchor from the list, because its thread ends. The anchor is dropped outside of the lock, since the
+    /// engine may be dropped with it.
     fn forget(&self, anchor: &Weak<AnyAnchor>) {
         let is_it = |kept: &StdArc<AnyAnchor>| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr());
         let forgotten = self.0.lock().and_then(|mut anchors| {
@@ -56,7 +56,8 @@ impl Moored {
         moored
     }
 
-    /// Returns the anchor. Returns `None` if the engine was shut down and the thread's timers were dropped.
+    /// Returns the thread's anchor. Returns `None` if the anchor was dropped: the engine was shut down, and the
+    /// thread's timers were dropped.
     #[inline]
     pub(super) fn anchor(&self) -> Option<StdArc<AnyAnchor>> {
         self.anchor.upgrade()

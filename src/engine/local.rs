@@ -1,9 +1,10 @@
 //! A thread's own part of an engine: a lane to its home shard, and two magazines of slots.
 //!
-//! Each thread has one part for each engine that it uses. The part of the engine that it used last is at the front. The
-//! parts of up to [`PLACES`] engines are in an array, each at its engine's place. Further parts are in a table, by the
-//! engine's number. When the thread ends, its parts are dropped, and their slots and lanes go back. The parts of
-//! engines that have ended are dropped when new parts are made ([`Parts`]).
+//! Each thread has one part for each engine that it uses. The part of the engine that the thread used last is in
+//! `FRONT`. The parts of up to [`PLACES`] engines are in the array `NEAR`, each at the index that is its engine's
+//! place. Further parts are in the table `FAR`, by the engine's number. When the thread ends, its parts are dropped,
+//! and their slots and lanes go back. The parts of engines that have ended are dropped when new parts are made
+//! ([`Parts`]).
 
 use super::admission::Admission;
 use super::anchors::Moored;
@@ -30,13 +31,13 @@ pub(crate) struct Slot(pub(super) u32);
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
-    /// The index of the engine's parts in [`NEAR`].
+    /// The engine's place: the index of its part in [`NEAR`].
     place: usize,
     /// The number of the engine's set of shards.
     set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
-    /// Lanes to other shards, made by calls that name a shard.
+    /// Lanes to other shards than the home. Calls that name a shard make them.
     elsewhere: Vec<(usize, LaneWriter)>,
     pub(super) magazines: Magazines,
     /// The reference to the thread's anchor. It is set once the thread has made an owned timer.
@@ -45,7 +46,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Makes a part of the engine with this admission, for a thread whose home is the shard `home`.
+    /// Makes a thread's part of the engine to which `admission` belongs. The thread's timers go to the shard `home`.
     pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
             engine: admission.engine(),
@@ -78,19 +79,19 @@ impl Local {
         }
     }
 
-    /// Returns the error for a timer that was refused because this thread's lane to the shard is full.
+    /// Refuses a timer because this thread's lane to the shard is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard of the lane about a ticket that was pushed.
+    /// Notifies the shard that reads the lane about a pushed ticket.
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
     }
 
-    /// Returns whether the engine is gone, and its slots with it.
+    /// Returns whether the engine and its slots were dropped.
     fn has_ended(&self) -> bool {
         self.slots.strong_count() == 0
     }
@@ -139,19 +140,19 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The part of the engine that this thread used last. It is empty while that part is lent. `FRONT` has no
-    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts of all three, so nothing
-    /// is stored here unless `FAR` exists.
+    /// The part of the engine that this thread used last. `FRONT` is empty while that part is lent. `FRONT` has no
+    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in `FRONT`, `NEAR` and
+    /// `FAR`. So a part is stored in `FRONT` only while `FAR` exists.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The parts of engines that this thread used before, each at its engine's place. `NEAR` has no destructor, like
-    /// `FRONT`.
+    /// The parts of engines that this thread used before, each at its engine's place. Like `FRONT`, `NEAR` has no
+    /// destructor.
     static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
     /// The parts of engines whose places in `NEAR` are taken by other engines.
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A thread's part of an engine, on its own cache lines, since the thread writes to it in each call. It must be dropped
-/// by hand.
+/// A thread's part of an engine, on cache lines of its own, since the thread writes to it in each call. `ManuallyDrop`
+/// never drops it: the code that takes the part out must.
 type Part = ManuallyDrop<OwnPart>;
 
 /// A part that is dropped as usual, unlike a [`Part`].
@@ -162,12 +163,12 @@ struct Far(RefCell<Parts>);
 /// The parts that a thread has of several engines, by the engines' numbers.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
-    /// The number of parts at which parts of ended engines are searched for next.
+    /// The number of parts at which the next search for parts of ended engines begins.
     look_at: usize,
 }
 
 impl Parts {
-    /// The smallest number of parts for which a search is worthwhile.
+    /// The smallest number of parts that are searched for parts of ended engines.
     const FEWEST: usize = 16;
 
     const fn new() -> Self {
@@ -192,7 +193,8 @@ impl Parts {
     }
 }
 
-/// A hash for the numbers of engines. Nobody can choose these numbers, since they are given out in order.
+/// A fast hash function for the numbers of engines. An attacker cannot choose these numbers, since they are given out
+/// in order.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -261,7 +263,7 @@ fn discard(part: Part) {
 }
 
 /// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR` before the
-/// thread ends. Then the result is `None`, and the parts that were there are lost, with their slots.
+/// thread ends. Then the result is `None`, and the parts in them are lost, with their slots.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
@@ -274,7 +276,8 @@ fn take_all() -> Vec<OwnPart> {
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home, for the engines on a set. Drops the thread's parts that have another home.
+/// Makes `shard` the calling thread's home, for the engines on a set. Drops the thread's parts of these engines that
+/// have another home.
 pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
@@ -314,8 +317,8 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     }
 }
 
-/// Puts the parts `off` into `FAR`, since other engines need their places. Takes the part of this engine out of `FAR`,
-/// or makes it. It may be among the parts `off`.
+/// Puts the parts `off` into `FAR`, since other engines need their places. Then takes the part of this engine out of
+/// `FAR`, or makes it. The part may be one of `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));
@@ -334,8 +337,8 @@ fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
-/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, it is that shard. In an
-/// engine that the program drives, it is the first shard, since the outcome must not depend on a core.
+/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, chooses that shard. In an
+/// engine that the program drives, chooses the first shard, since the outcome must not depend on a core.
 fn home_of_current_thread(admission: &Admission) -> usize {
     let set = admission.set();
     if !set.is_served() {
@@ -349,8 +352,9 @@ fn home_of_current_thread(admission: &Admission) -> usize {
     home(affinity::current_core(), &set.settings().cores, &chosen)
 }
 
-/// Returns the shard that the fewest threads have `chosen`. Only shards that are pinned to the core `here` count,
-/// unless there are none or the core is unknown. `cores` lists the cores of the shards, in order.
+/// Returns the shard that the fewest threads have chosen, among the shards that are pinned to the core `here`. If no
+/// shard is pinned to `here`, or `here` is unknown, considers all shards. `cores` lists the cores of the shards, in
+/// order. `chosen` lists how many threads have chosen each shard.
 fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;
     let least = |shard: &usize| chosen[*shard];

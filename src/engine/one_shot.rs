@@ -13,16 +13,16 @@ use crate::lockfree::state;
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
 #[non_exhaustive]
 pub enum Cancel<T> {
-    /// The handler does not run and has not begun. This is the timer's payload.
+    /// The timer was cancelled: its handler has not begun and does not run. The value is the timer's payload.
     Cancelled(T),
     /// The handler has begun and has not ended.
     Running,
-    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
 }
 
 impl<T> Cancel<T> {
-    /// Returns the payload, if the cancel got it.
+    /// Returns the payload if the timer was cancelled.
     #[must_use]
     pub fn payload(self) -> Option<T> {
         match self {
@@ -44,7 +44,7 @@ impl<T> Cancel<T> {
 /// A timer that had not fired when a shutdown returned it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfired<T> {
-    /// The timer's id, stale from now on.
+    /// The timer's id. It is stale from now on.
     pub id: TimerId,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
@@ -81,8 +81,8 @@ impl<T: Send + 'static> Timers<T> {
         Ok(id)
     }
 
-    /// Schedules many timers with a single publication and at most one wake-up. Returns the refused timers, in order,
-    /// with the reason. A batch may fill the lane beyond its capacity.
+    /// Schedules many timers. Publishes all of them at once, with at most one wake-up of the shard. If some timers are
+    /// refused, returns them in order, with the reason. A batch may fill the lane beyond its capacity.
     pub(crate) fn schedule_batch(
         &self,
         local: &mut Local,
@@ -133,15 +133,15 @@ impl<T: Send + 'static> Timers<T> {
         if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
     }
 
-    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown returns
-    /// the timer instead.
+    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown has the
+    /// timer.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Takes a timer out of the armed state. Returns its payload, or the reason why that failed. The payload is taken
-    /// before the slot goes back, since the slot's next holder writes to it.
+    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The payload is taken
+    /// before the slot goes back, since the slot's next holder writes a payload into it.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };

@@ -1,5 +1,5 @@
-//! Owned timers: creates, arms, disarms and drops them. The protocol of their states is in `state::owned`. The slots,
-//! the payloads and the lanes are here.
+//! Owned timers: creates, arms, disarms and drops them. This file handles the slots, the payloads and the lanes. The
+//! protocol of the timers' states is in `state::owned`.
 
 use super::local::{Local, Slot, lend};
 use super::timers::{CANCELS_PER_CHECK, Timers};
@@ -17,7 +17,7 @@ use core::task::Waker;
 pub(crate) struct OwnedSlot(u32);
 
 impl OwnedSlot {
-    /// The value of a handle whose slot was released: no slot.
+    /// The value for "no slot". A handle has it after its slot was released.
     const RELEASED: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -32,30 +32,31 @@ impl OwnedSlot {
 pub enum Armed {
     /// The timer fires for this deadline, and not before it.
     Pending,
-    /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
-    /// handler for an earlier deadline has returned, the timer fires again for this deadline.
+    /// The timer's handler has begun. If it has begun for an earlier deadline, the timer fires again for this deadline
+    /// after the handler has returned. The handler may also have begun for this deadline, if the deadline had come
+    /// already.
     Running,
-    /// The timer fires for this deadline, but at the shard where it was: that shard was looking at the timer at this
-    /// moment. Only calls that choose a shard ([`On::arm_at`](crate::On::arm_at)) return this outcome; a later call
-    /// moves the timer.
+    /// The timer fires for this deadline, but stays at its present shard, since that shard was checking the timer at
+    /// this moment. Only a call that chooses a shard ([`On::arm_at`](crate::On::arm_at)) returns this outcome. A later
+    /// call moves the timer.
     Stays,
 }
 
-/// Says in which lane the ticket must be when a timer is armed. The ticket tells a shard when to fire the timer.
+/// Says in which lane a timer's ticket must be after an arming. The shard that gets the ticket fires the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Anywhere: the present ticket stays, if it comes early enough.
+    /// The ticket may be in any lane. So the present ticket stays, if it comes early enough.
     Any,
-    /// In the lane of the shard that the caller names: a new ticket replaces the present ticket.
+    /// The ticket must be in the lane that the caller has chosen. So a new ticket replaces the present ticket.
     Anew,
 }
 
-/// The outcome of an arming that does not wait. `None` means that the lane has no room for the ticket that the arming
-/// needs. Then the caller waits and calls again, or insists.
+/// The outcome of an arming that does not wait. `None` means that the arming needs a ticket and the lane has no room
+/// for it. Then the caller waits and calls again, or insists.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock
-/// is held.
+/// The payload and the waker that are left of an owned timer that the shutdown has shut. The caller must drop the
+/// payload and wake the waker while it holds no lock.
 #[must_use]
 pub(super) struct Remains<T> {
     /// The payload, if the timer's handle was dropped.
@@ -74,7 +75,7 @@ impl<T> Remains<T> {
         self.is_awaited
     }
 
-    /// Returns itself, unless there is nothing to drop or to wake.
+    /// Returns `self` if there is a payload to drop or a waker to wake.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
@@ -85,8 +86,8 @@ impl<T> Remains<T> {
     }
 }
 
-/// Gives a timer another deadline. Returns false if the present ticket comes too late for it. Then the caller must call
-/// [`Core::queue`](super::Core::queue).
+/// Arms a timer for `deadline`, if its present ticket comes early enough. Otherwise returns false, and the caller must
+/// call [`Core::queue`](super::Core::queue).
 #[inline(always)]
 pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
     slots.owned(index).postpone(deadline)
@@ -117,7 +118,7 @@ impl<T: Send + 'static> Timers<T> {
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket in a lane to `shard`, wherever the present ticket is.
+    /// Queues a ticket in the calling thread's lane to `shard`. The present ticket may be at another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -162,7 +163,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Returns the reason why a closed engine arms no timer.
+    /// Returns the reason why a closed engine refuses to arm a timer.
     fn why_not_armed(&self) -> ArmError {
         if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
@@ -172,8 +173,8 @@ impl<T: Send + 'static> Timers<T> {
         self.slots().owned(index).armed_for()
     }
 
-    /// Gives up a timer, once. Returns the payload, unless another thread that holds the timer at the moment will drop
-    /// it.
+    /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread holds the
+    /// timer at this moment: then that thread drops the payload. Must be called only once.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().owned(index).release() {
@@ -198,8 +199,9 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot is not an owned timer's. The
-    /// caller announces an end that a thread waits for, or the thread sleeps for ever.
+    /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot does not belong to an owned
+    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads, which would sleep for ever
+    /// otherwise.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {
@@ -223,8 +225,8 @@ impl<T: Send + 'static> Timers<T> {
         Remains { payload, waker, is_awaited: waited }
     }
 
-    /// Makes all owned timers refuse every arming, in the child of a fork. Timers that a worker of the parent would
-    /// have freed are left alone.
+    /// Makes all owned timers refuse every arming, in the child of a fork. Does not free dropped timers that a worker
+    /// of the parent would have freed.
     pub(super) fn shut_in_child(&self) {
         for index in 0..self.slots().used() {
             let timer = self.slots().owned(index);

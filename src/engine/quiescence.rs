@@ -1,16 +1,17 @@
-//! Lets threads wait until an engine is quiet: until a handler, the workers' sessions, or the eviction of timers has
-//! ended.
+//! Lets threads wait until a handler has ended, until the workers' sessions have ended, or until a shutdown has evicted
+//! the timers.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{Condvar, Mutex, ignore_poison};
 use crate::lockfree::sessions::{EvictionRight, Sessions};
 
-/// The sessions of an engine's workers, and the threads that wait for an end.
+/// The state of an engine's sessions, and the condition variable on which threads wait. A session is the time in which
+/// a worker fires one chunk.
 pub(crate) struct Quiescence {
-    /// The number of workers between the start and the end of a chunk, and the progress of a shutdown.
+    /// The number of sessions under way, and the progress of a shutdown.
     sessions: Sessions,
     made_in: Generation,
-    /// Where threads wait for the end of a handler, of the last session, or of the eviction.
+    /// The condition variable on which threads wait for the end of a handler, of the last session, or of the eviction.
     changed: (Mutex<()>, Condvar),
 }
 
@@ -26,7 +27,7 @@ impl Quiescence {
         self.sessions.begin();
     }
 
-    /// Ends a session. If the last session has ended, wakes the threads that wait for that.
+    /// Ends a session. If it was the last session of an engine that stops, wakes the waiting threads.
     #[inline]
     pub(super) fn end_session(&self) {
         if self.sessions.end() {
@@ -34,7 +35,7 @@ impl Quiescence {
         }
     }
 
-    /// Returns whether a caller that has begun a session must fire nothing more.
+    /// Returns whether the engine stops. Then a caller that has begun a session must fire nothing more.
     #[inline]
     pub(super) fn is_stopping(&self) -> bool {
         self.sessions.is_stopping()
@@ -45,12 +46,12 @@ impl Quiescence {
         self.sessions.stop()
     }
 
-    /// Waits until all sessions that could still fire have ended.
+    /// Waits until all sessions have ended. Called after [`stop`](Self::stop).
     pub(super) fn await_sessions(&self) {
         self.wait_until(|| self.sessions.is_quiescent());
     }
 
-    /// Notes that the armed timers were taken out, and wakes the threads that wait for the eviction.
+    /// Records that the armed timers were taken out, and wakes the threads that wait for the eviction.
     pub(super) fn note_eviction(&self, right: EvictionRight) {
         self.sessions.evicted(right);
         self.announce();
@@ -61,7 +62,8 @@ impl Quiescence {
         self.wait_until(|| self.sessions.has_evicted());
     }
 
-    /// Waits until `condition` holds. Each change of it must be announced.
+    /// Waits until `condition` returns true. A thread that makes it true must call [`announce`](Self::announce)
+    /// afterwards.
     pub(super) fn wait_until(&self, condition: impl Fn() -> bool) {
         let (lock, changed) = &self.changed;
         let mut guard = ignore_poison(lock.lock());

@@ -1,5 +1,5 @@
-//! The stations of an engine, one at each shard. Tickets go to the shards through them, and they count the engine's
-//! timers.
+//! The stations of an engine, one at each shard. Tickets go to the shards through the stations' lanes, and the stations
+//! count the engine's timers.
 
 use super::totals::Totals;
 use crate::base::counters::Counter;
@@ -9,10 +9,10 @@ use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::Notified;
 use crate::shard::{ShardSet, StationShared};
 
-/// The number of stale tickets that may always stay in the wheels, however few timers exist: 1 MiB of tickets.
+/// The number of stale tickets that may stay in the wheels even if few timers exist: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 
-/// An engine's stations, in the order of the shards. A station is the engine's inbox and wheel at a shard.
+/// An engine's stations, in the order of the shards. A station has the engine's inbox and wheel at a shard.
 pub(crate) struct Stations {
     all: Box<[StdArc<StationShared>]>,
     /// The number of timers that the shutdown has returned, which no station counts.
@@ -49,7 +49,7 @@ impl Stations {
         }
     }
 
-    /// Works as [`close`](Self::close), in the child of a fork.
+    /// Closes the stations in the child of a fork. Unlike [`close`](Self::close), it wakes no thread.
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
@@ -77,8 +77,9 @@ impl Stations {
         self.returned.add(timers);
     }
 
-    /// Returns the numbers of timers so far, over all threads. Later events are read before earlier events. So no
-    /// difference becomes negative, although the counters are read at different instants.
+    /// Returns the total counts of timers, over all threads. The counters are read at different instants. Later events,
+    /// such as a firing, are read before earlier events, such as the scheduling. So no difference of two counts becomes
+    /// negative.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for station in &self.all {

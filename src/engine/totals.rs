@@ -1,6 +1,6 @@
-//! Total numbers of an engine's timers.
+//! The total counts of an engine's timers.
 
-/// Total numbers of an engine's timers, by how they ended.
+/// The total counts of an engine's timers. The first four count one-shots, the last two count owned timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) scheduled: u64,

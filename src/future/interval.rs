@@ -1,4 +1,4 @@
-//! Ticks at a fixed period.
+//! Intervals: ticks at a fixed period.
 
 use super::sleep::{ShutDown, Sleep, unless_shut_down};
 use crate::base::missed::Missed;
@@ -8,10 +8,10 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// The longest delay with which a tick is not missed. If the engine's tick is longer, the engine's tick is the limit.
+/// The longest delay of a tick that does not count as missed. If a tick of the engine is longer, that is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// The moment of the next tick, after a tick that was due at `due` is taken at `now`.
+/// Returns the moment of the next tick. The last tick was due at `due`, and is taken at `now`.
 fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
     if now - due <= IN_TIME.max(tick).min(period) {
         return due + period;
@@ -39,14 +39,14 @@ impl fmt::Display for ZeroPeriod {
 
 impl std::error::Error for ZeroPeriod {}
 
-/// A source of ticks: the first tick at its start, and one tick each period from then on.
+/// A source of ticks. The first tick is at the interval's start, and one tick follows each period from then on.
 ///
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is missed if it is taken more than 5 ms late. The limit is a tick of the engine if that is longer, or a
-/// period if that is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless [`set_missed`](Self::set_missed)
-/// sets another policy.
+/// A tick is *missed* if it is taken more than 5 ms late. If a tick of the engine is longer than 5 ms, that is the
+/// limit; if the period is shorter, the period is the limit. Missed ticks are made up for ([`Missed::Burst`]) unless
+/// [`set_missed`](Self::set_missed) sets another policy.
 ///
 /// # Examples
 ///
@@ -80,7 +80,7 @@ impl Interval {
         Ok(Self { sleep, period, missed: Missed::Burst })
     }
 
-    /// Completes at the next tick, and returns the moment for which that tick was due.
+    /// Completes at the next tick, and returns the moment at which that tick was due.
     ///
     /// # Cancellation
     ///
@@ -94,7 +94,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Like [`tick`](Self::tick), for a task that polls.
+    /// Polls for the next tick, as the future of [`tick`](Self::tick) does.
     ///
     /// # Panics
     ///
@@ -103,7 +103,8 @@ impl Interval {
         self.poll_next(cx).map(unless_shut_down)
     }
 
-    /// Like [`tick`](Self::tick), for an engine that may be shut down during the wait.
+    /// Completes at the next tick, as [`tick`](Self::tick) does. It does not panic if the engine is shut down during
+    /// the wait.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl Interval {
         self.sleep.reset(deadline);
     }
 
-    /// The policy for missed ticks.
+    /// Returns the policy for missed ticks.
     #[must_use]
     pub fn missed(&self) -> Missed {
         self.missed
@@ -152,7 +153,7 @@ impl Interval {
         self.missed = missed;
     }
 
-    /// The time from one tick to the next.
+    /// Returns the time from one tick to the next.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period

@@ -3,16 +3,16 @@
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
 //! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. With the
 //! feature `tokio`, a thread inside a tokio runtime uses shards that a task of the runtime turns: see the module `time`.
-//! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
-//! its own ([`Builder::start_futures`]).
+//! The handle that [`Shards::futures`] returns has the same functions as methods. A program may also make an engine for
+//! futures with threads of its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! Making a sleep with a delay costs a clock read; a timeout reads no clock before its future is pending. Nothing more
-//! happens before the future is polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
-//! it holds up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to
-//! another task wakes the task that polled it last.
+//! Making a sleep with a delay reads the clock. A timeout reads no clock before its future is pending. Nothing more
+//! happens before the future is polled. Dropping a future disarms it. The thread that runs the shard wakes the tasks. A
+//! waker may use the engine, but the waker holds up the shard while it runs, and a thread that shuts the engine down
+//! waits for the waker. A future that moves to another task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
@@ -92,33 +92,33 @@ use source::{Source, current};
 use timeout::End;
 
 impl Handle<Wakeup> {
-    /// See [`sleep`].
+    /// Returns a future that completes `delay` from now: see [`sleep`].
     pub fn sleep(&self, delay: Duration) -> Sleep {
         self.sleep_until(self.now() + delay)
     }
 
-    /// See [`sleep_until`].
+    /// Returns a future that completes at `deadline`: see [`sleep_until`].
     pub fn sleep_until(&self, deadline: Timestamp) -> Sleep {
         Sleep::new(Source::Given(self.clone()), deadline)
     }
 
-    /// See [`timeout`].
+    /// Limits the time for which `future` may be pending: see [`timeout`].
     pub fn timeout<F: IntoFuture>(&self, delay: Duration, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::After(delay))
     }
 
-    /// See [`timeout_at`].
+    /// Limits the time of `future` by `deadline`: see [`timeout_at`].
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
         Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::At(deadline))
     }
 
-    /// See [`reusable_timeout`].
+    /// Makes a timeout that limits one future after the other: see [`reusable_timeout`].
     #[must_use]
     pub fn reusable_timeout(&self) -> ReusableTimeout {
         ReusableTimeout::new(self.sleep_until(Timestamp::MAX))
     }
 
-    /// See [`interval`].
+    /// Returns an interval that ticks now, and every `period` from now on: see [`interval`].
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Handle<Wakeup> {
         self.interval_at(self.now(), period)
     }
 
-    /// See [`interval_at`].
+    /// Returns an interval that ticks at `start`, and every `period` from then on: see [`interval_at`].
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Handle<Wakeup> {
     }
 }
 
-/// The present moment on the clock of the process's engine for futures.
+/// Returns the present moment on the clock of the engine that this module's functions use.
 ///
 /// # Panics
 ///
@@ -147,7 +147,7 @@ pub fn now() -> Timestamp {
     current().handle().now()
 }
 
-/// Completes `delay` from now, or later; never earlier. See [`Sleep`].
+/// Returns a future that completes `delay` from now, or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
@@ -158,7 +158,7 @@ pub fn sleep(delay: Duration) -> Sleep {
     Sleep::new(source, deadline)
 }
 
-/// Completes at `deadline`, on the clock of [`now`], or later; never earlier. See [`Sleep`].
+/// Returns a future that completes at `deadline` on the clock of [`now`], or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
@@ -167,9 +167,9 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for `delay`: the delay
-/// counts from the first poll that finds `future` pending, so a future that is ready reads no clock. To count from
-/// another moment, use [`timeout_at`]. See [`Timeout`].
+/// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for
+/// `delay`. The delay counts from the first poll that finds `future` pending, so a future that is ready reads no clock.
+/// [`timeout_at`] counts from another moment. See [`Timeout`].
 ///
 /// # Panics
 ///
@@ -178,8 +178,8 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
     Timeout::new(future.into_future(), None, End::After(delay))
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
-/// [`Timeout`].
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
+/// completes with [`Elapsed`]. See [`Timeout`].
 ///
 /// # Panics
 ///
@@ -188,7 +188,8 @@ pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::I
     Timeout::new(future.into_future(), None, End::At(deadline))
 }
 
-/// A timeout that limits one future after the other, for example the requests of a connection. See [`ReusableTimeout`].
+/// Makes a timeout that limits one future after the other, for example the requests of a connection. See
+/// [`ReusableTimeout`].
 ///
 /// # Panics
 ///
@@ -198,7 +199,7 @@ pub fn reusable_timeout() -> ReusableTimeout {
     ReusableTimeout::new(sleep_until(Timestamp::MAX))
 }
 
-/// Ticks now, and every `period` from now on. See [`Interval`].
+/// Returns an interval that ticks now, and every `period` from now on. See [`Interval`].
 ///
 /// # Errors
 ///
@@ -211,7 +212,7 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(now(), period)
 }
 
-/// Ticks at `start`, and every `period` from then on. See [`Interval`].
+/// Returns an interval that ticks at `start`, and every `period` from then on. See [`Interval`].
 ///
 /// # Errors
 ///

@@ -13,8 +13,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-/// The error of a wait that cannot end: the engine was shut down, or is in the parent of a fork, before the deadline
-/// came.
+/// The error of a wait that cannot end: the engine was shut down before the deadline came, or this process is the child
+/// of a fork and the engine is in the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutDown(());
 
@@ -26,7 +26,7 @@ impl fmt::Display for ShutDown {
 
 impl std::error::Error for ShutDown {}
 
-/// The output of a future that cannot return an error: panics with the error instead.
+/// Returns the result of a wait for a future that cannot return an error. Panics with the error instead.
 pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     match outcome {
         Ok(result) => result,
@@ -34,20 +34,21 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     }
 }
 
-/// A future that completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete, a
-/// sleep stays complete until it is [`reset`](Self::reset).
+/// A future that completes at its deadline, or later by less than a tick and a wake-up; never earlier. A complete sleep
+/// stays complete until it is [`reset`](Self::reset).
 ///
-/// A sleep registers nothing before it is first polled, and nothing at all if its deadline has passed by then. A sleep
-/// need not be pinned. Dropping a sleep disarms it.
+/// A sleep arms a timer only when it is polled, and only if its deadline has not passed by then. A sleep need not be
+/// pinned. Dropping a sleep disarms it.
 ///
-/// While its engine is full, a sleep keeps its task polling. A shutdown of the engine wakes the task.
+/// While the engine is full, a sleep wakes its task again at each poll, so that the task polls again. A shutdown of the
+/// engine wakes the task, too.
 ///
 /// # Panics
 ///
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
-/// that drops an engine on which it sleeps has a fault. Where a shutdown may come, [`try_wait`](Self::try_wait) returns
-/// an error instead. The engine of the process is never shut down. A sleep until [`Timestamp::MAX`] does not panic: it
-/// is meant to wait for ever.
+/// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
+/// [`try_wait`](Self::try_wait), which returns an error instead. The process's own engine is never shut down. A sleep
+/// until [`Timestamp::MAX`] does not panic, since it is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -74,12 +75,12 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 pub struct Sleep {
     source: Source,
     deadline: Timestamp,
-    /// The timer, made by the first poll that finds the future pending.
+    /// The timer. The first poll that finds the future pending makes it.
     timer: Option<Timer<Wakeup>>,
-    /// The deadline for which the timer was armed last, if it may still be armed for it.
+    /// The deadline for which the timer was armed last. `None` if the timer was never armed, or was disarmed since.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was in the future when it was set or checked. From then on the firing of the timer decides,
-    /// not the clock.
+    /// Whether the deadline was in the future when it was set or checked. If so, polls ask only whether the timer has
+    /// fired, and read no clock.
     is_ahead: bool,
     /// The sleep of tokio that stands in for the timer while the clock of the runtime is paused.
     #[cfg(feature = "test-util")]
@@ -100,19 +101,20 @@ impl Sleep {
         }
     }
 
-    /// The moment at which the sleep completes.
+    /// Returns the moment at which the sleep completes.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
 
-    /// Whether the deadline has passed.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes when the sleep itself does. This method is for engines that may be shut down during the wait.
+    /// Completes when the sleep completes. Unlike a poll of the sleep, it does not panic if the engine is shut down
+    /// during the wait.
     ///
     /// # Errors
     ///
@@ -135,12 +137,12 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives the sleep another deadline. If the sleep was polled before and has not woken its task since, the task that
-    /// polled it last is woken at the new deadline without another poll.
+    /// Gives the sleep another deadline. If the sleep was polled and has not woken its task since then, it wakes the
+    /// task at the new deadline, without another poll.
     ///
     /// # Time complexity
     ///
-    /// That of [`Timer::arm_at`].
+    /// The same as [`Timer::arm_at`].
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
         #[cfg(feature = "test-util")]
@@ -160,14 +162,15 @@ impl Sleep {
         }
     }
 
-    /// Like [`reset`](Self::reset), but to `delay` from now.
+    /// Gives the sleep a deadline `delay` from now, as [`reset`](Self::reset) does.
     #[inline]
     pub fn reset_after(&mut self, delay: Duration) {
         self.reset(self.now() + delay);
     }
 
-    /// Disarms the sleep: it neither completes nor wakes its task until it is [`reset`](Self::reset), except at a
-    /// shutdown of its engine. To make a sleep that was never armed, sleep until [`Timestamp::MAX`].
+    /// Disarms the sleep: it neither completes nor wakes its task until it is [`reset`](Self::reset). The exception is
+    /// a shutdown of the engine, which wakes the task. To make a sleep that is disarmed from the start, sleep until
+    /// [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();
         self.put(Timestamp::MAX);
@@ -178,12 +181,12 @@ impl Sleep {
         self.source.handle().now()
     }
 
-    /// The length of its engine's tick.
+    /// Returns the length of a tick of the engine.
     pub(super) fn tick(&self) -> Duration {
         self.source.handle().tick()
     }
 
-    /// Gives the sleep another deadline. The next poll arms the sleep for that deadline, unless the deadline has
+    /// Gives the sleep another deadline, without arming the timer. The next poll arms the timer if the deadline has not
     /// passed.
     #[inline]
     pub(crate) fn put(&mut self, deadline: Timestamp) {
@@ -196,14 +199,14 @@ impl Sleep {
         drop(self.paused.take());
     }
 
-    /// Gives the sleep a deadline `delay` from now. The next poll arms the sleep for that deadline.
+    /// Gives the sleep a deadline `delay` from now, without arming the timer. The next poll arms the timer.
     #[inline]
     pub(super) fn put_after(&mut self, delay: Duration) {
         self.put(self.now() + delay);
         self.is_ahead = !delay.is_zero();
     }
 
-    /// Disarms the timer: the sleep wakes no task before it is polled again.
+    /// Disarms the timer, so that the sleep wakes no task before it is polled again.
     #[inline]
     pub(super) fn stop(&mut self) {
         #[cfg(feature = "test-util")]
@@ -223,7 +226,8 @@ impl Sleep {
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
-    /// The timer, made now if there is none. While the engine is full, the task is woken to poll again.
+    /// Returns the timer, and makes it if the sleep has none. If the engine is full, wakes the task, so that it polls
+    /// again.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
@@ -261,7 +265,7 @@ impl Sleep {
                 Poll::Pending
             };
         };
-        // Before the check of the timer: a shutdown that comes after the check finds the waker.
+        // The waker is registered before the timer is checked: a shutdown that comes after the check finds the waker.
         timer.payload().cell.register(cx.waker());
         if !is_armed {
             let _ = timer.arm_at(deadline);
@@ -274,8 +278,8 @@ impl Sleep {
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
     }
 
-    /// The sleep of tokio that stands in for the timer. It begins now if the runtime's clock is paused and no timer is
-    /// armed.
+    /// Returns the sleep of tokio that stands in for the timer. It begins now if the runtime's clock is paused and no
+    /// timer is armed.
     #[cfg(feature = "test-util")]
     fn paused_sleep(&mut self) -> Option<&mut PausedSleep> {
         let may_begin =
@@ -286,7 +290,7 @@ impl Sleep {
         self.paused.as_mut()
     }
 
-    /// The result of a poll when the engine fires no more timers.
+    /// Returns the result of a poll when the engine fires no timers any more.
     #[cold]
     fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
         if self.deadline == Timestamp::MAX {

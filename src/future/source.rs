@@ -1,5 +1,5 @@
-//! The engine that a future takes: that of the shards that the thread has entered, that of the thread's tokio runtime,
-//! the process's own, or a given engine.
+//! Chooses the engine for a future: the engine of the shards that the thread has entered, the engine of the thread's
+//! tokio runtime, the process's own engine, or a given engine.
 
 #[cfg(feature = "tokio")]
 use super::runtime::{self, Place};
@@ -10,10 +10,10 @@ use crate::api::shards;
 use crate::base::sync::OnceLock;
 use core::fmt;
 
-/// The engine of a future.
+/// The engine on which a future waits.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// The process's own engine: no reference count that all threads write.
+    /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
     /// The engine that a tokio runtime turns.
     #[cfg(feature = "tokio")]
@@ -39,8 +39,8 @@ impl Source {
     }
 }
 
-/// The process's own engine for futures, on the process's own [`Shards`](crate::Shards): for functions that take a
-/// handle, and for the engine's statistics.
+/// Returns a handle to the process's own engine for futures, on the process's own [`Shards`](crate::Shards). A program
+/// needs it for functions that take a handle, and for the engine's statistics.
 ///
 /// # Panics
 ///
@@ -54,8 +54,8 @@ pub fn global() -> &'static Handle<Wakeup> {
     })
 }
 
-/// The engine for futures on the current shards: those that the thread has entered, or else those of its tokio runtime,
-/// or else the process's own.
+/// Returns the engine for futures on the current shards: those that the thread has entered, or else those of its tokio
+/// runtime, or else the process's own.
 #[inline]
 pub(super) fn current() -> Source {
     if let Some(shards) = shards::entered() {

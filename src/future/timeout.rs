@@ -1,4 +1,4 @@
-//! Limits on the time that a future may take.
+//! Timeouts: limits on the time that a future may take.
 
 use super::sleep::{ShutDown, Sleep};
 use super::source::{Source, current};
@@ -10,14 +10,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// The error of a future that did not complete in time, or of a limit whose engine was shut down.
+/// The error of a timeout: the future did not complete in time, or the engine of the timeout was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     shut_down: Option<ShutDown>,
 }
 
 impl Elapsed {
-    /// Whether the engine was shut down before the deadline came.
+    /// Returns whether the engine was shut down before the deadline came.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.is_some()
@@ -44,13 +44,14 @@ impl From<Elapsed> for std::io::Error {
 }
 
 pin_project! {
-    /// Completes with the output of a future, or with [`Elapsed`] once the deadline has passed or the engine was shut
-    /// down.
+    /// A future that completes with the output of an inner future. Once the deadline has passed or the engine was shut
+    /// down, it completes with [`Elapsed`].
     ///
-    /// The inner future is polled first: a future that is ready uses no timer, reads no clock, and never times out. The
-    /// delay of [`timeout`](super::timeout) counts from the first poll that finds the inner future pending.
+    /// Each poll polls the inner future first. So an inner future that is ready at once uses no timer, reads no clock,
+    /// and never times out. The delay of [`timeout`](super::timeout) counts from the first poll that finds the inner
+    /// future pending.
     ///
-    /// When the deadline passes, the inner future is kept until the timeout is dropped.
+    /// After the deadline has passed, the timeout keeps the inner future until the timeout itself is dropped.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
@@ -104,17 +105,17 @@ impl<F> Timeout<F> {
         Self { future, limit: Limit::Ahead(source, end) }
     }
 
-    /// The inner future.
+    /// Returns a reference to the inner future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The inner future.
+    /// Returns a reference to the inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The inner future, without the limit on its time.
+    /// Returns the inner future, without the limit on its time.
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -142,10 +143,11 @@ fn poll_within<F: Future>(
     poll_limit(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
 }
 
-/// A timeout that limits one future after the other: for example one for each connection, used for each request.
+/// A timeout that limits one future after the other. For example, a connection has a timeout and uses it for each
+/// request.
 ///
-/// The timeout keeps its timer. A request therefore costs an arming and a disarming of the timer, or only the clock
-/// read of [`timeout`](Self::timeout) if its answer is ready at once.
+/// The timeout keeps its timer. So a request costs an arming and a disarming of the timer. If the answer is ready at
+/// once, the request costs only the clock read of [`timeout`](Self::timeout).
 ///
 /// # Examples
 ///
@@ -180,15 +182,17 @@ impl ReusableTimeout {
         Self { sleep }
     }
 
-    /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now.
+    /// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, it
+    /// completes with [`Elapsed`].
     ///
-    /// The returned future borrows the timeout; dropping the returned future disarms the timer.
+    /// The returned future borrows the timeout. Dropping the returned future disarms the timer.
     pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put_after(delay);
         Within { future: future.into_future(), sleep: &mut self.sleep }
     }
 
-    /// Like [`timeout`](Self::timeout), with an absolute deadline. Reads no clock before the future is pending.
+    /// Limits the time of `future` as [`timeout`](Self::timeout) does, but by an absolute deadline. Reads no clock
+    /// before the future is pending.
     pub fn timeout_at<F: IntoFuture>(&mut self, deadline: Timestamp, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put(deadline);
         Within { future: future.into_future(), sleep: &mut self.sleep }
@@ -196,7 +200,7 @@ impl ReusableTimeout {
 }
 
 pin_project! {
-    /// A future whose time is limited by a [`ReusableTimeout`].
+    /// A future whose time a [`ReusableTimeout`] limits.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Within<'a, F> {

@@ -1,31 +1,32 @@
-//! Holds back due tickets while the greatest number of batches is in flight.
+//! The backlog: due tickets that a shard holds back while the greatest allowed number of batches is in flight.
 //!
 //! While workers block, due tickets wait here, and not in the workers' queue. A due timer that is cancelled leaves its
-//! ticket behind. So a queue of tickets would grow without bound, however few timers exist. Here, the shard finds the
-//! stale tickets: for each ticket that comes, it checks two tickets that wait.
+//! ticket behind. So the workers' queue could grow without bound, even with few timers. Here, the shard finds the stale
+//! tickets: for each ticket that comes, the shard checks two tickets that wait.
 //!
 //! # Bound
-//! A pass checks all waiting tickets while half as many come. So at most twice as many tickets wait as there were live
-//! timers, plus the tickets that a turn finds due.
+//! During a pass over all waiting tickets, half as many new tickets come. So the number of waiting tickets is at most
+//! twice the number of live timers, plus the tickets that a turn finds due.
 //!
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are checked (`state::owned`). So their tickets still count as out.
+//! Tickets of owned timers wait here before the timers are checked (`state::owned`). So these tickets still count as
+//! out.
 
 use crate::base::limits::CHUNK_TICKETS;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// A chunk of due tickets, and the moment at which the first of them was found due.
+/// A chunk of due tickets, and the moment at which the shard found the first of them due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,
     pub(super) found: Timestamp,
 }
 
-/// The due tickets that a shard holds back. The tickets that are due longest come first.
+/// The due tickets that a shard holds back, the longest due first.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     swept: VecDeque<Waiting>,

@@ -1,10 +1,11 @@
-//! Records for each thread to which set of shards it belongs, and which handlers are on its stack.
+//! Records two facts for each thread: the set of shards to which the thread belongs, and the handlers on the thread's
+//! stack.
 //!
 //! A thread must not wait for a handler, or for a shard, that waits for this thread.
 
 use core::cell::{Cell, RefCell};
 
-/// A handler on a thread's stack, or the turn of a loop on it.
+/// An entry for a handler on a thread's stack, or for the turn of a loop on the stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Firing {
     engine: u64,
@@ -20,7 +21,7 @@ thread_local! {
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Stands in place of an engine's number for the turn of a loop.
+/// The value of `engine` in an entry for the turn of a loop.
 const TURN: u64 = u64::MAX;
 
 /// The turn of a loop on the calling thread. Dropping it ends the turn.
@@ -32,24 +33,24 @@ impl Drop for TurnHere {
     }
 }
 
-/// Notes that the calling thread runs the turn of a loop of a set. Dropping the result ends the turn.
+/// Records that the calling thread runs the turn of a loop of the set. Dropping the result ends the turn.
 pub(super) fn begin_turn(set: u64) -> TurnHere {
     begin_firing(TURN, set, false);
     TurnHere(())
 }
 
-/// Returns whether the calling thread runs the turn of a loop of a set.
+/// Returns whether the calling thread runs the turn of a loop of the set.
 pub(super) fn is_turning(set: u64) -> bool {
     first_firing(|firing| firing.set == set && firing.engine == TURN).is_some()
 }
 
-/// Notes that the calling thread runs handlers of `engine`, on a set, until [`end_firing`].
+/// Records that the calling thread runs handlers of `engine`, which is on `set`. The entry stays until [`end_firing`].
 pub(crate) fn begin_firing(engine: u64, set: u64, is_on_workers: bool) {
     let firing = Firing { engine, set, is_on_workers };
     let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
 }
 
-/// Forgets the note of the last [`begin_firing`], since those handlers have ended.
+/// Removes the entry of the last [`begin_firing`], since those handlers have ended.
 pub(crate) fn end_firing() {
     let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }

@@ -1,4 +1,4 @@
-//! Lets a shard's leader sleep, on the parkers of the shard and of the stations that have work.
+//! Lets a shard's leader sleep on the shard's own parker and on the parkers of the stations that do not rest.
 
 use super::Shard;
 use super::led::Led;

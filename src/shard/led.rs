@@ -1,4 +1,4 @@
-//! The data that a shard's leader works with: the stations of the engines, and the shard's history.
+//! The data of a shard's leader: the stations of the engines, and the shard's history.
 
 use super::output::Output;
 use super::resting::Resting;
@@ -12,7 +12,7 @@ use core::ops::RangeInclusive;
 /// The data behind the shard's lock, which its leader holds.
 #[derive(Debug)]
 pub(crate) struct Led {
-    /// The stations at work, which each turn visits.
+    /// The stations that do not rest. Each turn visits all of them.
     pub(super) stations: Vec<Station>,
     resting: Resting,
     pub(super) stalls: StallDetector,
@@ -42,7 +42,7 @@ impl Led {
         }
     }
 
-    /// Ends the rest of the station with this call. Does nothing if the station is at work.
+    /// Ends the rest of the station whose call has this number. Does nothing if the station does not rest.
     pub(super) fn rouse(&mut self, number: usize) {
         if let Some(station) = self.resting.take(number) {
             self.return_to_work(station);
@@ -81,13 +81,13 @@ impl Led {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// Runs a turn of each station at work.
+    /// Runs a turn of each station that does not rest. Returns the next step of the shard.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
-    /// Processes the tickets that are in the lanes now, as at `now`. For a shard without a thread.
+    /// Processes the tickets that are in the lanes and in the wheels, as at `now`. For a shard without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
             // The lanes are drained only once. So a timer that a handler schedules for now fires in the next turn.
@@ -96,13 +96,13 @@ impl Led {
         }
     }
 
-    /// Returns the moment at which the next timer is due. It is earlier if the wheel must begin before then to move
-    /// many timers to a finer level.
+    /// Returns the moment at which the next timer is due. The moment is earlier if the wheel must begin before then to
+    /// move many timers to a finer level.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Returns the next step of the shard, which has announced `wake`: see [`Station::look_again`].
+    /// Returns the next step of the shard after the shard has announced `wake`: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)
@@ -115,7 +115,7 @@ impl Led {
         });
     }
 
-    /// Returns the start of the first tick that was not handed out.
+    /// Returns the start of the first tick that has not been handed out by every station.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
@@ -127,13 +127,13 @@ impl Led {
     }
 }
 
-/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other handlers that take as
-/// long are probably due soon. So batches go to the workers for a time, which grows with each takeover.
+/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other slow handlers are
+/// probably due soon. So the next batches go to the workers. Their number grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The number of batches that must still go to the workers.
     withheld: u32,
-    /// The number of batches that went to the workers after the last takeover.
+    /// The number of batches that go to the workers after a takeover. It is doubled at each takeover.
     penalty: u32,
     /// The number of batches that leaders have run since the penalty was last changed.
     kept: u32,
@@ -144,7 +144,7 @@ impl Trust {
     /// The number of batches without a takeover after which the penalty is halved.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Notes that a handler held a leader up. For some batches after that, leaders do not run handlers themselves.
+    /// Records that a handler held a leader up. For the next batches, leaders do not run handlers themselves.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);

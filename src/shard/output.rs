@@ -1,5 +1,4 @@
-//! The output of a shard's turn. It gathers due chunks into batches, and sends the batches or leaves a batch to the
-//! leader.
+//! The output of a shard's turn: batches of due chunks. They are sent to workers, or the leader runs a batch itself.
 
 use super::backlog::Waiting;
 use super::station_shared::StationShared;
@@ -8,8 +7,8 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::Ticket;
 use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
 
-/// The greatest number of tickets that a thread's turn hands out or moves until it looks at the lanes again: some
-/// hundred µs of work.
+/// The greatest number of tickets that a turn of a shard's thread hands out or moves before the shard looks at the
+/// lanes again: some hundred µs of work.
 const TURN_BUDGET: usize = 16_384;
 
 /// Collects the due chunks of a shard's turn in batches, and sends the batches to workers.
@@ -32,9 +31,9 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Takes a batch of the turn. If handlers run on the shards' workers, the only batch of a turn is kept for the
-    /// leader, since a worker can take the leader's place. If there are more batches, all are sent. Returns false if
-    /// the executor panicked.
+    /// Takes a batch of the turn. If the shards' workers run the handlers, the only batch of a turn is kept for the
+    /// leader: a worker can take the leader's place. If the turn has more batches, all are sent. Returns false if the
+    /// executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
             self.has_sent = true;
@@ -115,8 +114,8 @@ impl<'a> Batching<'a> {
         }
     }
 
-    /// Hands over the last chunks of a turn. If they are the turn's only batch, a single thread fires them. Then `sort`
-    /// puts their tickets in order first.
+    /// Hands over the last chunks of a turn. If these chunks are the turn's only batch, a single thread fires them, and
+    /// `sort` puts their tickets in order first.
     pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
         if self.due.len() > 1 && self.out.is_unused() {
             sort(&mut self.due);

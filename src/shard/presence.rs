@@ -1,4 +1,4 @@
-//! Counts the shards that still serve an engine. Threads can wait until no shard does.
+//! Counts the shards that still serve an engine. Threads can wait until the count is zero.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
@@ -9,7 +9,7 @@ use crate::dispatch::{Fire, survives};
 pub(crate) struct Presence {
     stations: AtomicU64,
     made_in: Generation,
-    /// The condition on which threads wait until no station is left.
+    /// The condition variable on which threads wait until no station is left.
     ended: (Mutex<()>, Condvar),
 }
 
@@ -50,7 +50,7 @@ impl Presence {
     }
 }
 
-/// A station's reference to its engine. Its drop also counts the station as gone.
+/// A station's reference to its engine. Dropping the reference also counts the station as gone.
 pub(super) struct EngineRef {
     engine: Option<StdArc<dyn Fire>>,
     presence: StdArc<Presence>,

@@ -1,16 +1,17 @@
-//! The stations of a shard that are at rest. Their leader visits them only when they are called, or when their next
-//! ticket is due.
+//! The stations of a shard that rest. The leader visits a resting station only when the station's call is put out, or
+//! when its next ticket is due.
 
 use super::sleep::Wake;
 use super::station::Station;
 use crate::base::tick::Timestamp;
 use std::collections::BTreeMap;
 
-/// The stations at rest, by the numbers of their calls and by the ends of their rests.
+/// The resting stations, by the numbers of their calls and by the ends of their rests.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     stations: BTreeMap<usize, Rest>,
-    /// For each rest that ends by itself: its end, and the moment before which no deadline is due at that end.
+    /// The ends of the rests that end by themselves, each with the number of the station's call. The value is the first
+    /// deadline that is due at the end (`Wake::not_before`).
     ends: BTreeMap<(Timestamp, usize), Timestamp>,
 }
 
@@ -29,7 +30,7 @@ impl Resting {
         self.stations.insert(number, Rest { station, wake });
     }
 
-    /// Takes out the station with this number, if it is at rest.
+    /// Takes out the station whose call has this number, if the station rests.
     pub(super) fn take(&mut self, number: usize) -> Option<Box<Station>> {
         let Rest { station, wake } = self.stations.remove(&number)?;
         if let Some(wake) = wake {

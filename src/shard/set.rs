@@ -1,7 +1,7 @@
-//! A set of shards, which engines share: its settings, its shards, and whether a thread may wait for them.
+//! A set of shards, which engines share: the settings, the shards, and whether a thread may wait for the shards.
 //!
-//! The shards are led by threads of the set (`shard_thread`), by loops of the program (`loop_shard`), or by the thread
-//! of the program that moves the time of a driven set.
+//! Threads of the set lead the shards (`shard_thread`), or loops of the program do (`loop_shard`). In a driven set, the
+//! thread of the program that moves the time leads them.
 
 use super::here;
 use super::stall::StallDetector;
@@ -24,7 +24,7 @@ use core::time::Duration;
 pub(crate) struct SetSettings {
     pub(crate) tick: TickLength,
     pub(crate) shards: usize,
-    /// The core of each shard. It is empty if the shards are not pinned.
+    /// The core of each shard. The list is empty if the shards are not pinned.
     pub(crate) cores: Box<[usize]>,
     pub(crate) clock: EngineClock,
     pub(crate) dispatcher: Dispatcher,
@@ -102,7 +102,7 @@ impl ShardSet {
         &self.shards
     }
 
-    /// Returns the numbers of threads that the system would not schedule as they asked.
+    /// Returns the counts of threads whose requests for a slice or a priority the system refused.
     pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
         &self.refusals
     }
@@ -177,8 +177,8 @@ impl ShardSet {
         }
     }
 
-    /// Drops the stations of engines that were shut down, if the set has no threads that do so. Loops run handlers in
-    /// their turns. If the caller may wait for handlers, waits for these turns.
+    /// Drops the stations of engines that were shut down, if the set has no threads to do so. A loop that is in a turn
+    /// may run handlers. If `may_wait` is true, waits until such turns have ended.
     pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
         match self.settings.leaders {
             Leaders::Threads => {}
@@ -188,9 +188,8 @@ impl ShardSet {
         }
     }
 
-    /// Drops the stations of engines that were shut down, at the shards that `lead` can lock. The drop comes after the
-    /// unlocking, since a station's drop may drop a handler, and the thread that runs the shard may be waiting for the
-    /// lock.
+    /// Drops the stations of engines that were shut down, at the shards that `lead` can lock. The stations are dropped
+    /// after the shard is unlocked: a station's drop may drop a handler, and another thread may wait for the lock.
     pub(super) fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
         for shard in &self.shards {
             let closed = lead(shard).map(|mut led| {
@@ -204,21 +203,22 @@ impl ShardSet {
         }
     }
 
-    /// Returns whether the calling thread is a thread of the set, or runs a loop of it.
+    /// Returns whether the calling thread is a thread of the set, or runs a loop of the set.
     fn is_own_thread(&self) -> bool {
         here::is_thread_of(self.id) || self.loop_here().is_some()
     }
 
-    /// Returns whether the calling thread may wait for a shard. It must not if it leads a shard, or if a shard has
-    /// neither a thread nor a loop. Inside a handler that workers run, the thread leads no shard, since another thread
-    /// takes its shard over. The outermost handler decides, since other handlers begin inside it.
+    /// Returns whether the calling thread may wait for a shard. A thread that leads a shard must not wait. No thread
+    /// may wait if a shard has neither a thread nor a loop. Inside a handler that the set's workers run, the thread
+    /// leads no shard, since another thread takes its shard over. If several handlers are on the stack, the outermost
+    /// handler decides.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go = || here::first_firing_of(self.id).is_some_and(|first| first.is_on_workers);
         self.is_served() && self.settings.roster.is_full() && (!self.is_own_thread() || has_let_go())
     }
 
-    /// Returns whether the calling thread leads a shard of this set, or could. That is so if it runs no handler, or a
-    /// handler that runs inline or in an executor's `execute`. The thread of a loop leads only inside of its turns.
+    /// Returns whether the calling thread may lead a shard of this set at present. A thread of the set may, unless it
+    /// runs a handler for the set's workers. A loop's thread leads a shard only inside a turn.
     pub(crate) fn is_led_here(&self) -> bool {
         match self.settings.leaders {
             Leaders::Loops => self.is_turned_here(),
@@ -241,8 +241,8 @@ impl ShardSet {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }
 
-    /// Moves the tickets in the lanes of loops into their wheels, except for loops that are in a turn. Any thread may
-    /// call it. A loop need not have turned, nor exist.
+    /// Moves the tickets in the lanes of the loops' shards into the wheels. Leaves out shards whose loop is in a turn.
+    /// Any thread may call it. It works even if a loop has never turned or does not exist.
     pub(crate) fn drain_loops(&self) {
         for shard in self.shards() {
             if let Some(mut leading) = shard.try_lead() {
@@ -262,8 +262,8 @@ impl ShardSet {
         }
     }
 
-    /// Waits until the threads have ended, if the set was closed. Does not wait on a thread of the set, nor inside a
-    /// handler, since a thread of the set may wait for the caller there.
+    /// Waits until the threads have ended, if the set was closed. Does not wait on a thread of the set or inside a
+    /// handler: a thread of the set may wait for the caller.
     pub(crate) fn await_end(&self) {
         let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
         let may_wait = self.has_threads()

@@ -1,21 +1,22 @@
-//! How a shard decides to sleep, and until when. The words by which producers wake it are in `parker`.
+//! Decides whether a shard sleeps, and until when. The module `parker` has the words by which producers wake the shard.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
 //! once more for work that came before the announcement, and parks (`leader_sleep`). A producer with an earlier
 //! deadline wakes it.
 //!
 //! # Naps
-//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled during the
-//! sleep is due before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look.
-//! Other things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a
+//! A shard that has timers in each tick sleeps until the next tick begins. Nothing that is scheduled during that sleep
+//! is due before its end. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second
+//! look. Other things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a
 //! millisecond at most.
 //!
 //! # Idle sleep
-//! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers
-//! that ended before the shard saw them ([`IdleSleep`]). If each timer ends before the next one is scheduled, as with
-//! requests one at a time, the wheel is empty whenever its shard looks. Such a shard would otherwise sleep without an
-//! end, and each timer would wake it. With that end, only earlier deadlines wake the shard: timers of one duration wake
-//! it twice in that time at most, timers of random durations ever more seldom.
+//! A shard that has nothing to do sleeps until the deadline of a timer that has already ended ([`IdleSleep`]). Of all
+//! timers that ended before the shard saw them, it takes the first deadline. A program may handle one request at a
+//! time, so that each timer ends before the next timer is scheduled. Then the wheel is empty whenever the shard looks.
+//! If the shard slept without an end, each new timer would wake it. With that end, only earlier deadlines wake the
+//! shard. Timers of one duration wake it at most twice in that duration, and timers of random durations ever more
+//! seldom.
 
 use crate::base::tick::{TickLength, Timestamp};
 use crate::system::clock::Clock;
@@ -25,7 +26,7 @@ use core::time::Duration;
 pub(super) const NAP: Duration =
     if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
-/// The next step of a shard, which a turn decides.
+/// The next step of a shard: the result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
@@ -48,18 +49,18 @@ impl Next {
     }
 }
 
-/// Says when a shard's sleep ends, and which new deadlines end it earlier.
+/// The end of a shard's sleep, and the deadlines that end the sleep earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
     /// The moment at which the shard wakes without being woken.
     pub(crate) at: Timestamp,
-    /// A deadline before this moment is due earlier than `at`, so it must wake the shard.
+    /// A new ticket with a deadline before this moment is due before `at`, so it must wake the shard.
     pub(crate) not_before: Timestamp,
 }
 
 impl Wake {
-    /// Returns whether a sleep after a turn at `now` is a nap. Then everything that is scheduled from the turn on is
-    /// due at the next tick at the earliest. A clock that moves only in steps has no naps, since the shard must see its
+    /// Returns whether a sleep after a turn at `now` is a nap. During a nap, nothing can be scheduled that is due
+    /// before the next tick. With a clock that moves only in steps no sleep is a nap, since the shard must notice the
     /// steps.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
@@ -67,7 +68,7 @@ impl Wake {
     }
 }
 
-/// Chooses the end of the sleep of a shard that has nothing to do.
+/// Chooses the end of the sleep of a shard that has nothing to do ("Idle sleep").
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
     now: Timestamp,
@@ -81,7 +82,7 @@ impl IdleSleep {
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// Notes that a timer with this deadline ended before its ticket reached the wheel.
+    /// Records the deadline of a timer whose stale ticket was dropped.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {

@@ -2,9 +2,9 @@
 //! argument.
 //!
 //! A station reads only its lanes, its wheel and the time. In a turn it drains the lanes and advances the wheel. It
-//! hands over the due tickets, the longest due first, or holds them back while too many are in flight. Then it spreads
-//! coarse slots of the wheel, or leaves that to the turn after the leader's handlers. It also sends help to slow
-//! batches, and sweeps a little if a sweep is wanted.
+//! hands over the due tickets, the longest due first, or holds tickets back while too many batches are in flight. Then
+//! it spreads coarse slots of the wheel, or puts that off to the turn after the leader's handlers. It also sends
+//! another job for each batch that takes long, and sweeps a part of the wheel if a sweep is wanted.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | ruled out         | model |
@@ -33,11 +33,12 @@ use core::time::Duration;
 
 /// The greatest number of tickets that a turn checks when it sweeps stale tickets out of the wheel.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// How long a batch may take, once begun, until another worker helps with it.
+/// The time between two checks of the batches in flight. A batch that is found unfinished gets the help of another
+/// worker.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How many turns in a row must find nothing to do until a station rests. A rest costs two allocations, a share of a
-/// heavy fence, and a call when it ends. That is some µs, as much as these turns. In models a station rests whenever it
-/// may.
+/// The number of turns in a row in which a station must find nothing to do before it rests. A rest costs two
+/// allocations, a share of a heavy fence, and a call when it ends: some µs, as much as these turns. In models a station
+/// rests whenever it may.
 const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
 /// Serves an engine at a shard: keeps the engine's timing wheel there, and reads its inbox. Only the shard's leader
@@ -53,7 +54,7 @@ pub(crate) struct Station {
     tick: TickLength,
     /// Insertions that are on their way from a lane to the wheel.
     drained: Vec<Insertion>,
-    /// Due tickets of owned timers that have left the wheel, until the shard checks their deadlines.
+    /// Due tickets of owned timers that have left the wheel. They wait until the shard checks the timers' deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
@@ -71,8 +72,8 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    /// Makes the station of `engine` at `shard`. There may be only one, since a station is the only reader of its
-    /// inbox.
+    /// Makes the station of `engine` at `shard`. An engine may have only one station at a shard, since a station is the
+    /// only reader of its inbox.
     pub(crate) fn new(
         shard: usize,
         engine: (StdArc<dyn Fire>, &StdArc<Presence>),
@@ -154,12 +155,12 @@ impl Station {
         next
     }
 
-    /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
+    /// Processes the tickets in the wheel at `now`. Handlers that run inline are called here.
     pub(super) fn work(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
-        // If the clock has stepped back, the shard waits until it has caught up: for the wheel, the moments in between
-        // have passed.
+        // If the clock has stepped back, the shard waits until the clock has caught up: for the wheel, the moments in
+        // between have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
         if !self.to_check.is_empty() {
             self.check_owned(now, out);
@@ -199,7 +200,7 @@ impl Station {
         })
     }
 
-    /// Drops the tickets of ended timers before the first live ticket, so that the shard does not wake for them.
+    /// Drops the stale tickets before the first live ticket, so that the shard does not wake for stale tickets.
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
@@ -217,9 +218,10 @@ impl Station {
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// Returns the next step of the shard, which has announced `wake`, as far as this station is concerned. Drains the
-    /// lanes once more (K1). The shard may sleep as announced under three conditions. No ticket that came after the
-    /// turn is due earlier. No room has appeared for tickets that are held back. Neither a sweep nor a check is wanted.
+    /// Drains the lanes once more (K1), after the shard has announced its sleep until `wake`. Returns the next step of
+    /// the shard, as far as this station is concerned. The shard may sleep as announced under three conditions. No
+    /// ticket that came after the turn is due earlier. No room has appeared for tickets that are held back. Neither a
+    /// sweep nor a check is wanted.
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
@@ -235,7 +237,7 @@ impl Station {
         Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
-    /// Returns the start of the first tick that was not handed out.
+    /// Returns the start of the first tick that has not been handed out.
     pub(super) fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
@@ -289,8 +291,8 @@ impl Station {
         progress
     }
 
-    /// Spreads coarse slots of the wheel. If the leader has a batch to run first, puts that off to the next turn, but
-    /// only once.
+    /// Spreads coarse slots of the wheel. If the leader has a batch to run first, puts the spreading off to the next
+    /// turn, but only once.
     fn spread(&mut self, tick: Tick, out: &Output) {
         if self.wheel.position() < tick {
             return;
@@ -305,7 +307,7 @@ impl Station {
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
-    /// Returns whether tickets are held back for which there is room now.
+    /// Returns whether tickets are held back and may be handed over now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -338,8 +340,8 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed. Hands over the timers
-    /// that are due.
+    /// Checks the owned timers whose tickets are due, and hands over the timers that are due. Most of the checked
+    /// timers were postponed or disarmed.
     fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
         let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
             self;
@@ -386,10 +388,10 @@ impl Station {
 /// Moves the live entries of `insertions` into the wheel as tickets. Returns the number of stale entries.
 ///
 /// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read
-/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels keeps using the
-/// same slot. So the slot's word is read only once for a row of its insertions, since each read takes the cache line
-/// away from that thread. The word decides which insertion of a row is live, not the order. A thread may take over a
-/// lane, and push an insertion that is older than the last insertion of the lane's former owner.
+/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels keeps using one
+/// slot. So for a row of insertions with one slot, the slot's word is read only once: each read takes the cache line
+/// away from that thread. The word decides which insertion of a row is live; their order does not. A thread may take
+/// over a lane and push an insertion that is older than the last insertion of the lane's former owner.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,

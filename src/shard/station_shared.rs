@@ -1,4 +1,4 @@
-//! The part of a station that producers and workers share: its inbox, its parker, its counters, and requests to the
+//! The part of a station that producers and workers share: the inbox, the parker, the counters, and requests to the
 //! shard.
 
 use crate::base::counters::StationCounters;
@@ -34,7 +34,7 @@ impl StationShared {
         }
     }
 
-    /// Asks the shard to drop its stale tickets.
+    /// Asks the shard to drop the stale tickets in the engine's wheel.
     pub(crate) fn want_sweep(&self) {
         // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
         // flag between its announcement and its sleep.
@@ -63,7 +63,8 @@ impl StationShared {
         self.parker.wake_if_asleep();
     }
 
-    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
+    /// Tells the shard that tickets of a batch were taken. If the shard holds tickets back, it wakes and hands over
+    /// more.
     pub(crate) fn made_room(&self) {
         // The shard checks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);

@@ -1,4 +1,4 @@
-//! The books of a run: how each timer ended.
+//! The records of a test run: how each timer ended.
 
 use crate::foreign::{EXTRA, FAR, OWN_TIMERS, OWNED, PLAYERS, number};
 use crate::support::assert_settled;
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tourbillon::{Fired, Stats, Timestamp};
 
-/// The books: the end of each timer.
+/// The records of how each timer ended.
 pub(crate) struct Ledger {
-    /// How often each one-shot ended.
+    /// The number of ends of each one-shot, which must be one in the end.
     ends: Vec<AtomicU64>,
     /// The deadlines for which each owned timer fired.
     pub(crate) owned_fired: Vec<Mutex<Vec<Timestamp>>>,
-    /// One-shots that the players have begun to schedule, and those of the main thread.
+    /// The number of one-shots that the players have begun to schedule, with those of the main thread.
     pub(crate) submitted: AtomicU64,
     pub(crate) extra: AtomicU64,
-    /// One-shots that are not far: begun to be scheduled, and ended.
+    /// The number of one-shots that are due soon: those that a thread has begun to schedule, and those that have ended.
     pub(crate) near: AtomicU64,
     near_ended: AtomicU64,
     pub(crate) scheduled: AtomicU64,
@@ -36,8 +36,8 @@ pub(crate) fn add_one(counter: &AtomicU64) -> u64 {
 }
 
 impl Ledger {
-    /// The books of players that schedule this number of one-shots. Those of the main thread have the numbers after
-    /// them.
+    /// Makes the records for this number of one-shots of the players. The one-shots of the main thread have the numbers
+    /// after that.
     pub(crate) fn new(one_shots: u64) -> Self {
         Self {
             ends: (0..one_shots + EXTRA).map(|_| AtomicU64::new(0)).collect(),
@@ -54,7 +54,7 @@ impl Ledger {
         }
     }
 
-    /// The handler of all timers.
+    /// Handles all timers of the engine.
     pub(crate) fn on_fire(&self, timer: &Fired<'_, u64>) {
         assert!(Timestamp::from(Instant::now()) >= timer.deadline, "early");
         if timer.payload & OWNED != 0 {
@@ -81,12 +81,12 @@ impl Ledger {
         count(&self.ends[number(payload)])
     }
 
-    /// Whether each one-shot that is not far has ended.
+    /// Returns whether each one-shot has ended, except for those that are far.
     pub(crate) fn is_at_rest(&self) -> bool {
         count(&self.near_ended) == count(&self.near)
     }
 
-    /// Balances the books after a shutdown.
+    /// Checks after a shutdown that all numbers agree.
     pub(crate) fn check(&self, stats: &Stats, returned: u64, owned_fired: u64) {
         let submitted = count(&self.submitted) + EXTRA;
         assert!(self.ends.iter().all(|ends| count(ends) <= 1), "a one-shot ended twice");
@@ -97,7 +97,7 @@ impl Ledger {
         assert!(all.iter().all(|&number| number > 0), "{all:?}");
         assert_eq!(fired + cancelled + returned, scheduled);
         assert_eq!((stats.fired, stats.returned), (fired, returned));
-        // A move counts as a cancel and as a timer that is scheduled.
+        // A move counts as a cancelled timer and as a scheduled timer.
         assert_eq!((stats.scheduled, stats.cancelled), (scheduled + moved, cancelled + moved));
         assert_eq!((stats.owned.fired, stats.owned.alive), (owned_fired, 0));
         assert_eq!(stats.total.panics, 0);

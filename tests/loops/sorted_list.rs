@@ -1,4 +1,4 @@
-//! Stepped loops against a sorted list.
+//! Loops that the test steps by hand, compared with a sorted list.
 
 use crate::support::{MS, Rng, assert_settled};
 use crate::{at, elsewhere, index, recording, settle};
@@ -12,8 +12,8 @@ struct Expected {
     shard: usize,
 }
 
-/// Loops that are stepped by hand agree with a sorted list. Each timer fires at its shard, not before its deadline, and
-/// at most a tick after it if the loop turns. A cancelled or disarmed timer does not fire.
+/// Loops that are stepped by hand agree with a sorted list. Each timer fires at its shard and not before its deadline.
+/// If the loop turns, it fires at most a tick after the deadline. A cancelled or disarmed timer does not fire.
 #[test]
 fn stepped_loops_do_what_a_sorted_list_does() {
     let seed = std::env::var("TOURBILLON_SEED").map_or(1, |seed| seed.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The engine and the books, as the players use them.
+//! The engine, and the records of its timers, as the players use them. Players are the threads on which no loop runs.
 
 use crate::foreign::FAR;
 use crate::ledger::{Ledger, add_one, count};
@@ -9,24 +9,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Cancel, Handle, Refusal, RescheduleError, TimerId};
 
-/// A one-shot that was pending when it was put down.
+/// A one-shot that was pending when it was added to the shared list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneShot {
     pub(crate) id: TimerId,
     pub(crate) payload: u64,
 }
 
-/// The engine, its books, and the one-shots that the players leave to each other.
+/// The engine, the records of its timers, and the list of one-shots that the players share.
 pub(crate) struct Stage {
     pub(crate) timers: Handle<u64>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) remembered: Mutex<Vec<OneShot>>,
-    /// The number of one-shots at which the players wait for the main thread.
+    /// The number of one-shots that the players may schedule before they wait for the main thread.
     pub(crate) allowed: AtomicU64,
 }
 
 impl Stage {
-    /// Schedules a one-shot, on the chosen shard or the thread's own. `None` after a shutdown.
+    /// Schedules a one-shot, on the given shard or on the thread's own shard. Returns `None` after a shutdown.
     pub(crate) fn schedule(&self, shard: Option<usize>, delay: Duration, payload: u64) -> Option<OneShot> {
         let (timers, ledger) = (&self.timers, &self.ledger);
         if payload & FAR == 0 {
@@ -87,7 +87,7 @@ impl Stage {
                 add_one(&self.ledger.moved);
                 return Some(OneShot { id, ..one });
             }
-            // As in `schedule`. The one-shot is where it was.
+            // The shard has no loop at the moment, and the one-shot is unchanged.
             Err(RescheduleError::LaneFull) => return Some(one),
             Err(RescheduleError::ShutDown(payload)) => self.ledger.note_cancelled(payload),
             Err(RescheduleError::Running) => assert!(!is_far, "{one:?} runs"),

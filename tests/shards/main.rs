@@ -20,7 +20,7 @@ fn driven() -> DrivenShards {
     Builder::new().driven_shards().expect("a driven set")
 }
 
-/// An engine that logs the payloads that it fires.
+/// Makes an engine that logs the payloads of its fired timers.
 fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -28,7 +28,8 @@ fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     (engine.expect("an engine"), log)
 }
 
-/// A value of which the test sees whether the engine still has it.
+/// Returns a value, and a function that counts the other references to it. The test sees whether the engine still has
+/// it.
 fn witness() -> (Arc<()>, impl Fn() -> usize) {
     let witness = Arc::new(());
     let count = Arc::downgrade(&witness);

@@ -1,4 +1,4 @@
-//! Parts that the tests share: patience, gates, logs and seeded chance.
+//! Helpers that the tests share: waits with a limit, gates, logs and a seeded random generator.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -8,7 +8,7 @@ use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The longest wait of a test for an event that must happen.
+/// The longest time that a test waits for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds.
@@ -20,7 +20,7 @@ pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Runs `f` on a thread of its own: a deadlock fails the test instead of hanging it.
+/// Runs `f` on a new thread. A deadlock then fails the test instead of hanging it.
 pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, result) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -39,8 +39,8 @@ pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 
     }
 }
 
-/// Runs `work` on a thread of its own, which stays, with the slots that it keeps in reserve, until the returned sender
-/// is dropped.
+/// Runs `work` on a new thread. The thread stays until the returned sender is dropped, with the slots that it keeps in
+/// reserve.
 pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     scope: &'s Scope<'s, '_>,
     work: impl FnOnce() -> R + Send + 's,
@@ -55,12 +55,12 @@ pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     (result.recv().expect("the work ends"), leave)
 }
 
-/// Locks a mutex, whether or not a handler has panicked with it.
+/// Locks a mutex, even if a handler has panicked while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gate that handlers wait at. Clones share it.
+/// A gate at which handlers wait until the test opens it. Clones share the gate.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -80,7 +80,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until the gate is open, or gives up: a panic that the engine counts.
+    /// Waits until the gate is open. If that takes too long, panics, and the engine counts the panic.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut guard = lock(state);
@@ -93,12 +93,12 @@ impl Gate {
         assert!(!timeout.timed_out(), "nobody opened the gate");
     }
 
-    /// Waits until somebody waits at the gate.
+    /// Waits until a thread waits at the gate.
     pub(crate) fn await_arrival(&self) {
         self.await_arrivals(1);
     }
 
-    /// Waits until `count` wait at the gate.
+    /// Waits until `count` threads wait at the gate.
     pub(crate) fn await_arrivals(&self, count: usize) {
         let (state, changed) = &*self.0;
         let (_guard, timeout) = changed
@@ -108,7 +108,7 @@ impl Gate {
     }
 }
 
-/// The entries of handlers, in their order. Clones share them.
+/// A list of entries, to which handlers add. Clones share the list.
 pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
 
 impl<E> Clone for Log<E> {
@@ -157,7 +157,7 @@ impl Shot {
     }
 }
 
-/// A driven engine that logs its firings.
+/// Makes a driven engine, and a log of its firings.
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
@@ -165,20 +165,20 @@ pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     (engine, log)
 }
 
-/// The payloads of `shots`, sorted.
+/// Returns the payloads of `shots`, sorted.
 pub(crate) fn payloads(shots: &[Shot]) -> Vec<u64> {
     let mut payloads: Vec<u64> = shots.iter().map(|shot| shot.payload).collect();
     payloads.sort_unstable();
     payloads
 }
 
-/// Every timer that was scheduled is accounted for, and none is pending.
+/// Asserts that every scheduled timer has ended in a counted way, and that none is pending.
 pub(crate) fn assert_settled(stats: &Stats) {
     assert_eq!(stats.pending, 0, "{stats:?}");
     assert_eq!(stats.fired + stats.cancelled + stats.returned, stats.scheduled, "{stats:?}");
 }
 
-/// Seeded chance: SplitMix64.
+/// A seeded random generator, SplitMix64.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -198,7 +198,7 @@ impl Rng {
         self.next() % bound
     }
 
-    /// A place in something of length `len`, which is not zero.
+    /// Returns a random index below `len`, which must not be zero.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).expect("below a length")
     }
@@ -212,7 +212,7 @@ impl Rng {
     }
 }
 
-/// Runs `f` in a process of its own: this test program, started again for the test with the path `name` alone.
+/// Runs `f` in a process of its own. This test program is started again, and runs only the test with the path `name`.
 pub(crate) fn alone(name: &str, f: impl FnOnce()) {
     const ALONE: &str = "TOURBILLON_TEST_ALONE";
     if std::env::var(ALONE).as_deref() == Ok(name) {

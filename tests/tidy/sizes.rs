@@ -1,7 +1,7 @@
-//! Sizes: of files, and of types by their methods.
+//! Limits on sizes: lines of files, and methods of types.
 //!
-//! The methods of a type are those of its `impl` blocks without a trait. A function without a receiver, in another file
-//! than the type's, is a constructor that stands with the value it makes, and does not count.
+//! The methods of a type are those of its `impl` blocks without a trait. A function without a receiver does not count
+//! if it is in another file than the type. It is a constructor that stands beside the value it makes.
 
 use crate::circles::{Sources, block, crates, files_of, module, modules};
 use crate::gate;
@@ -9,16 +9,16 @@ use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The lines of a file, without blank lines and comments.
+/// The largest number of lines of a file, without blank lines and comments.
 const LINES: usize = 500;
 
-/// The methods of a type.
+/// The largest number of methods of a type.
 const METHODS: usize = 40;
 
-/// The files with methods of a type.
+/// The largest number of files that have methods of a type.
 const FILES: usize = 4;
 
-/// The lines of a source, without blank lines and comments.
+/// Returns the number of lines of a source, without blank lines and comments.
 fn lines(source: &str) -> usize {
     let mut is_comment = false;
     source
@@ -40,12 +40,12 @@ struct Method {
     has_receiver: bool,
 }
 
-/// The methods that a file adds to types, without those of traits.
+/// Returns the methods that a file adds to types, without those of traits.
 fn methods(tokens: &[Token]) -> Vec<Method> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        // `impl` starts a block where an item may start, and a type elsewhere.
+        // At the start of an item, `impl` starts a block. Elsewhere it starts a type.
         let is_item = at == 0
             || matches!(&tokens[at - 1], Token::Other(';' | '}' | '{' | ']'))
             || tokens[at - 1].is("unsafe");
@@ -68,14 +68,14 @@ fn methods(tokens: &[Token]) -> Vec<Method> {
     found
 }
 
-/// The type of an `impl` without a trait, by what stands between the word and the brace.
+/// Returns the type of an `impl` without a trait. `head` has the tokens between `impl` and the brace.
 fn inherent(head: &[Token]) -> Option<String> {
     let mut depth = 0_usize;
     let mut path = Vec::new();
     for (at, token) in head.iter().enumerate() {
         match token {
             Token::Other('<') => depth += 1,
-            // Not that of `->`.
+            // The `>` of `->` does not close a bracket.
             Token::Other('>') if at > 0 && head[at - 1] != Token::Other('-') => {
                 depth = depth.saturating_sub(1)
             }
@@ -88,7 +88,7 @@ fn inherent(head: &[Token]) -> Option<String> {
     (!path.is_empty()).then(|| path.join("::"))
 }
 
-/// The functions of a block: name, and whether there is a receiver.
+/// Returns the functions of a block: the name, and whether there is a receiver.
 fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -108,10 +108,10 @@ fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     found.into_iter()
 }
 
-/// A type, by the file that defines it and its name.
+/// A type, named by the file that defines it and its own name.
 type Type = (String, String);
 
-/// The methods of the types of a crate, by their files.
+/// Returns the methods of the types of a crate, each with its file.
 fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
     let mut types = BTreeMap::<Type, Vec<(String, Method)>>::new();
@@ -141,7 +141,7 @@ fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     types
 }
 
-/// What exceeds a limit in any crate: the place is the type, and the items are counted by `count`.
+/// Returns the types, in all crates, for which `count` returns more items than `limit`. The items come with the type.
 fn excesses(
     limit: usize,
     count: impl Fn(&[(String, Method)]) -> BTreeSet<String>,

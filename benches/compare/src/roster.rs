@@ -1,6 +1,6 @@
-//! The contestants of each workload: workloads that need the same abilities have the same entrants.
+//! The contestants of each workload. Workloads that need the same abilities have the same entrants.
 
-/// The names in the lists below.
+/// The names of contestants that the lists below use.
 pub(crate) mod names {
     pub(crate) use crate::baselines::{LazyHeap, Locked, ShardedWheel, Tree};
     pub(crate) use crate::common::{OwnNow, ThroughHandle};
@@ -9,14 +9,15 @@ pub(crate) mod names {
     pub(crate) use crate::workload::Entrant;
 }
 
-/// An [`Entrant`](crate::workload::Entrant) for each contestant, whose turn is `$turn::<Contestant>`.
+/// Makes an [`Entrant`](crate::workload::Entrant) for each contestant. The entrant's turn is `$turn::<Contestant>`.
 macro_rules! entrants {
     ($turn:ident: $($contestant:ty),* $(,)?) => {
         vec![$($crate::workload::Entrant::new::<$contestant>($turn::<$contestant>)),*]
     };
 }
 
-/// Contestants whose timers are scheduled and cancelled, and stay pending. No action is needed when a timer fires.
+/// Contestants whose timers are scheduled and cancelled. The timers stay pending, and nothing must happen when a timer
+/// fires.
 macro_rules! schedule_and_cancel {
     ($turn:ident) => {{
         use $crate::roster::names::*;
@@ -41,7 +42,7 @@ macro_rules! schedule_and_cancel {
     }};
 }
 
-/// Contestants that call a handler for each timer that fires. `$pingora` is the entrant whose timers may be early, for
+/// Contestants that call a handler for each timer that fires. Timers of the entrant `$pingora` may be early. It is for
 /// workloads in which that is not a failure.
 macro_rules! fire {
     ($turn:ident) => {
@@ -74,8 +75,8 @@ macro_rules! fire {
     }};
 }
 
-/// Contestants with a timer for each connection, in the loop of a server that reads the clock each time, and in a loop
-/// that does not.
+/// Contestants with a timer for each connection. Some run in the loop of a server that reads the clock each time,
+/// others in a loop that does not.
 macro_rules! rearm {
     ($turn:ident) => {{
         use $crate::roster::names::*;

@@ -31,7 +31,7 @@ impl Scale {
     }
 }
 
-/// Workloads whose tables stand in one file.
+/// Workloads whose tables are in the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Arming,
@@ -48,7 +48,7 @@ impl Family {
     pub(crate) const ALL: [Self; 6] =
         [Self::Arming, Self::Firing, Self::Memory, Self::Tasks, Self::Structures, Self::Former];
 
-    /// The name of the file, in the folder of the results.
+    /// Returns the name of the family's file, in the folder of the results.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Arming => "arming.md",
@@ -72,35 +72,35 @@ impl Family {
     }
 }
 
-/// A workload: the same operations for all its entrants.
+/// A workload. All its entrants do the same operations.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// The operation, and the figure that is taken.
+    /// The operation, and the figure that is measured.
     pub(crate) operation: &'static str,
     pub(crate) family: Family,
-    /// The checks, and notes on the contestants: Markdown, above the tables.
+    /// The checks, and notes on the contestants. The Markdown stands above the tables.
     pub(crate) about: &'static str,
-    /// The limits of the figures: Markdown, below the tables, with places for figures (`publish::text`).
+    /// The limits of the figures. The Markdown stands below the tables, and has places for figures (`publish::text`).
     pub(crate) reading: &'static str,
     pub(crate) cases: fn(Scale) -> Vec<Case>,
     pub(crate) columns: fn(&Case) -> Vec<Column>,
-    /// The number of rounds in which the entrants take turns.
+    /// Returns the number of rounds in which the entrants take turns.
     pub(crate) rounds: fn(Scale, &Case) -> usize,
     pub(crate) entrants: fn() -> Vec<Entrant>,
 }
 
-/// A contestant in a workload.
+/// A contestant that takes part in a workload.
 pub(crate) struct Entrant {
     pub(crate) name: String,
-    /// The clock that is read inside the timed region, and how often.
+    /// The clock that the timed region reads, and how often.
     pub(crate) clock: String,
     pub(crate) is_ours: bool,
     pub(crate) turn: Turn,
 }
 
-/// How a contestant takes a turn, always in a process of its own.
+/// The way in which a contestant takes a turn. It always runs in its own process.
 pub(crate) enum Turn {
-    /// This program, started again. It checks its own result, and panics if a check fails.
+    /// This program is started again. It checks its own result, and panics if a check fails.
     Here(fn(&Case) -> Figures),
     Foreign(&'static Program),
     /// The contestant cannot take part, for this reason.
@@ -113,7 +113,7 @@ impl Entrant {
         Self { name: C::NAME.to_owned(), clock: C::READS.to_string(), is_ours: C::IS_OURS, turn }
     }
 
-    /// An entrant of this workload only.
+    /// Makes an entrant that only this workload has.
     pub(crate) fn here(name: &str, is_ours: bool, turn: fn(&Case) -> Figures) -> Self {
         Self { name: name.to_owned(), clock: String::new(), is_ours, turn: Turn::Here(turn) }
     }
@@ -132,7 +132,7 @@ impl Entrant {
     }
 }
 
-/// A figure for each number of threads.
+/// Returns a column for each number of threads.
 pub(crate) fn columns_by_threads(case: &Case) -> Vec<Column> {
     let column = |&threads: &usize| {
         let s = if threads == 1 { "" } else { "s" };

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// The failure that an answered change of a contestant survives.
+/// The failures that a change survives once a contestant has answered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,
     ProcessCrash,
-    /// The loss of power for creations, and not for the ends of deliveries.
+    /// A creation survives the loss of power, and the end of a delivery does not.
     Mixed,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Contestant {
     pub(crate) survives: Survives,
     /// The configuration in words, for the page.
     pub(crate) configuration: &'static str,
-    /// The module in `peers`; `None` for ours.
+    /// The contestant's module in `peers`; `None` for our contestants.
     pub(crate) peer: Option<&'static str>,
     pub(crate) config: fn() -> Value,
     pub(crate) cases: &'static [&'static str],
@@ -36,14 +36,15 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
-    /// The contestants that take part in the first round only: with all rounds of theirs the run would be too long.
+    /// The contestants that only take part in the first round. With all their rounds the run would be too long.
     pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,
 }
 
 impl Case {
-    /// Whether `--only` with this text means the case: by its name, or by that of its workload.
+    /// Returns whether `--only` with this text selects the case. The text may be the name of the case or of its
+    /// workload.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name == text || self.workload == text
     }

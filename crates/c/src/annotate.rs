@@ -26,12 +26,12 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// Addresses that stand for the `user` pointers in the sanitizer. It may access them, while a `user` may be just a
+/// Addresses that stand for the `user` pointers in the sanitizer, which may access them. A `user` itself may be just a
 /// number.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// The address that stands for all moved one-shots, since a move does not name the `user`.
+/// The address that stands for all moved one-shots. A move does not name the `user`.
 static MOVED: u8 = 0;
-/// The address that stands for all callbacks that have returned, since a wait for a callback does not name the `user`.
+/// The address that stands for all callbacks that have returned. A wait for a callback does not name the `user`.
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {

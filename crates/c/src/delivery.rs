@@ -68,7 +68,8 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of the one-shot whose closure this thread has just called to get the target back.
+    /// The target of a one-shot. Its closure puts the target here when it is called without a moment, to give the
+    /// target back.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
@@ -81,7 +82,8 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// Returns the target of a one-shot whose closure a shutdown returned; `None` for any other closure.
+/// Calls the closure of a one-shot that a shutdown has returned, and returns its target. Returns `None` for any other
+/// closure.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();

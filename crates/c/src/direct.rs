@@ -1,5 +1,5 @@
-//! The engine for one-shots by id and for timers, if callbacks run on the program's own threads or events are polled.
-//! The payload of its timers is just the callback and its `user`.
+//! The engine for one-shots by id and for timers. An engine has it if callbacks run on the program's own threads, or if
+//! events are polled. The payload of its timers is just the callback and its `user`.
 //!
 //! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
 //! closure. For a loop that schedules and cancels a one-shot for each request, the allocation would cost as much as the

@@ -59,8 +59,7 @@ enum Turner {
 }
 
 impl Turner {
-    /// Starts the shards. If they have threads, the threads end with the last engine, once the caller has dropped the
-    /// shards.
+    /// Starts the shards. Threads of shards end with the last engine on them, once the caller has dropped the shards.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -155,7 +154,8 @@ impl tb_engine {
         let (events, mut filled) = (self.events()?, 0);
         loop {
             filled += events.poll(room.get_mut(filled..).unwrap_or_default());
-            // A driven engine has no thread that hands over timers which were held back, so this call does it.
+            // A driven engine has no thread that hands over due timers which were held back. So this call hands them
+            // over.
             let Some(mut driver) = self.driver()? else { break };
             driver.turn();
             if filled == room.len() || events.is_empty() {

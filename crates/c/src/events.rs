@@ -19,7 +19,7 @@
 //!   the jobs that wait are dropped, and so is a job that a poll would put back.
 //!
 //! # Progress and cost
-//! A push is lock-free, O(1). A poll takes a lock for each job that it begins or goes on with, which no shard takes.
+//! A push is lock-free, O(1). A poll takes a lock for each job that it begins or continues. No shard takes this lock.
 //! While jobs wait, their shard looks at them once a millisecond. While 128 jobs of a shard wait, the shard holds
 //! further due timers back until a poll makes room.
 
@@ -44,7 +44,7 @@ pub(crate) struct Events {
     notifier: Notifier,
 }
 
-/// The jobs of which a poll has run a part.
+/// The jobs that polls have run in part.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,
@@ -94,7 +94,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// Takes the next job. Jobs of which a part has run come first.
+    /// Takes the next job. Jobs that have run in part come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())

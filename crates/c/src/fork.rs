@@ -29,7 +29,7 @@ fn watch_forks() {
     use std::ffi::c_int;
 
     type Handler = Option<extern "C" fn()>;
-    // As POSIX declares it.
+    // POSIX declares the function with these types.
     unsafe extern "C" {
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     }

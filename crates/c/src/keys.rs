@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
-//!     Each of them holds the stripe's lock.
+//!     Each of these holds the lock of the key's stripe. A stripe is one of 64 parts of the map.
 //! K2. A timer is scheduled, and named by its entry, within one critical section, so a timer that is due finds its
 //!     entry.
 //! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
@@ -75,7 +75,7 @@ pub(crate) struct Found {
     pub(crate) is_running: bool,
 }
 
-/// A keyed one-shot that a shutdown returns: the event that it would have had, and its key.
+/// A one-shot by key that a shutdown returns: the event that the one-shot would have had, and its key.
 pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 
 impl Keys {
@@ -147,8 +147,8 @@ fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Calls `attempt` until the lane to the shard has room, and waits in between. Fails as `attempt` does if this thread
-/// may not wait.
+/// Calls `attempt` until the lane, the queue to the shard, has room. Waits between the calls. If this thread may not
+/// wait, fails as `attempt` does.
 fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {

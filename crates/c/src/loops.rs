@@ -263,7 +263,7 @@ pub unsafe extern "C" fn tb_loop_turn(
         // SAFETY: the contract.
         let looped = unsafe { handles::lend(looped) }?;
         let left = looped.lend(|shard| {
-            // Before the shard reads its words: see `Notifier::acknowledge`.
+            // This must come before the shard looks at its work: see `Notifier::acknowledge`.
             looped.notifier.acknowledge();
             shard.turn(Timestamp::from_nanos(now_ns), budget)
         })?;

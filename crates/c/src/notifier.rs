@@ -175,11 +175,11 @@ mod tests {
         assert!(is_readable(&notifier));
         notifier.clear(|| true);
         assert!(!is_readable(&notifier));
-        // An entry pushed before c2: its signal found the flag set.
+        // The entry was pushed before step c2, so its signal finds the flag set.
         notifier.signal();
         notifier.clear(|| false);
         assert!(is_readable(&notifier));
-        // An entry pushed after c2: its signal finds the flag unset, and writes.
+        // The entry is pushed after step c2, so its signal finds the flag unset, and writes.
         notifier.clear(|| {
             notifier.signal();
             true
@@ -187,7 +187,7 @@ mod tests {
         assert!(is_readable(&notifier));
     }
 
-    /// The protocol, and ways to get it wrong.
+    /// The right protocol, and wrong variants whose faults the exploration must find.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Variant {
         Right,
@@ -314,9 +314,9 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// A world at rest has entries, and its descriptor is not readable.
+        /// Whether some world at rest has entries although its descriptor is not readable.
         unsignalled: bool,
-        /// A world at rest has no entries, and its descriptor is readable, although a poll came last.
+        /// Whether some world at rest has no entries, although a poll came last and the descriptor is readable.
         stuck: bool,
         worlds: usize,
     }

@@ -1,4 +1,4 @@
-//! The error of a calendar that could not be made.
+//! Defines the error of a calendar that could not be made.
 
 use core::fmt;
 
@@ -10,30 +10,31 @@ pub enum CalendarError {
     EmptyExpression,
     /// The text is not a cron expression.
     Syntax {
-        /// The expression as it was given.
+        /// The expression, as the caller gave it.
         expression: String,
-        /// The fault in the expression.
+        /// The description of the fault in the expression.
         fault: String,
     },
-    /// The cron expression never matches: no year has a day that it names, or no listed year has one.
+    /// The cron expression never matches: the days that it names do not exist, or do not exist in a listed year.
     NeverFires {
-        /// The expression as it was given.
+        /// The expression, as the caller gave it.
         expression: String,
     },
     /// The name of the time zone is empty.
     EmptyZone,
     /// The time zone is not in this machine's database.
     UnknownZone {
-        /// The name as it was given.
+        /// The name, as the caller gave it.
         zone: String,
-        /// The name that was probably meant, if one resembles it.
+        /// The name that the caller probably meant. `None` if no name resembles it.
         meant: Option<String>,
-        /// The error of the database, if there is one.
+        /// The error of the database, if the database returned an error.
         source: Option<jiff::Error>,
     },
-    /// The name stands for the zone of a machine, such as `localtime`, or for none, as `Factory` does.
+    /// The name does not stand for a place. `localtime` is another zone on each machine, and `Factory` stands for no
+    /// zone.
     NoPlace {
-        /// The name as it was given.
+        /// The name, as the caller gave it.
         zone: String,
     },
     /// A month or a day of a month does not exist.
@@ -42,7 +43,7 @@ pub enum CalendarError {
         argument: &'static str,
         /// The value of the argument.
         value: i8,
-        /// The greatest value that is allowed; the least is 1.
+        /// The greatest permitted value. The least permitted value is 1.
         most: i8,
     },
 }

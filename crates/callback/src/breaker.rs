@@ -6,8 +6,8 @@
 //!     ▲                                                         │ until      │ failure: twice the pause
 //!     └──────────────────── success ◄── half open: one callback ◄┘ ──────────┘
 //! ```
-//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows how the
-//! receiver was before.
+//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows the
+//! receiver's former state.
 
 use crate::limits::HostLimits;
 use core::time::Duration;
@@ -40,11 +40,11 @@ pub(crate) enum Cause {
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The kind of failure of which half of the recent outcomes are too many. Failures of the other kind count only in
-    /// a row.
+    /// The kind of failure that also opens the breaker by its share: half of the recent outcomes. Failures of the other
+    /// kind open it only in a row.
     frequent: Cause,
     in_a_row: u32,
-    /// The recent outcomes as bits, the latest in the lowest bit. A failure is 1.
+    /// The recent outcomes, a bit for each. The latest outcome is the lowest bit. A failure is 1.
     window: u32,
     known: u32,
     open: Option<Open>,
@@ -54,7 +54,7 @@ pub(crate) struct Breaker {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// When the breaker opened for the first time since it was closed. `cause` is the failure that opened it.
+    /// The moment at which the closed breaker opened. `cause` is the failure that opened it.
     pub(crate) since: Instant,
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
@@ -68,7 +68,7 @@ impl Breaker {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// Returns how long no callback may be sent; `None` if a callback may be sent now.
+    /// Returns how long no callback may be sent. Returns `None` if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -133,7 +133,7 @@ impl Breaker {
         self.known = (self.known + 1).min(WINDOW);
     }
 
-    /// Returns the details of the opening, if the breaker is not closed.
+    /// Returns the details of the opening. Returns `None` if the breaker is closed.
     pub(crate) fn open(&self) -> Option<Open> {
         self.open
     }
@@ -143,17 +143,17 @@ impl Breaker {
         self.in_a_row
     }
 
-    /// Returns whether the breaker is open, so that no callback may be sent.
+    /// Returns whether the breaker is open and its pause is not over, so no callback may be sent.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }
 
-    /// Returns whether the breaker remembers no failure.
+    /// Returns whether the breaker is closed and remembers no failure.
     pub(crate) fn is_spotless(&self) -> bool {
         self.open.is_none() && self.window == 0 && self.in_a_row == 0
     }
 
-    /// Closes the breaker, and forgets all failures. The ends of callbacks under way change nothing.
+    /// Closes the breaker, and forgets all failures. Callbacks that are under way change nothing when they end.
     pub(crate) fn close(&mut self) {
         *self = Self { openings: self.openings + 1, ..Self::new(self.frequent) };
     }

@@ -1,4 +1,4 @@
-//! The connector: resolves a name, checks the addresses, and dials exactly these addresses.
+//! The connector of the client. It resolves a name, checks the addresses, and dials only these addresses.
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;

@@ -1,14 +1,15 @@
 //! Connections that record how far the exchange on them has come.
 //!
-//! A server may close a kept connection at any moment. If the next request is on its way then, it fails though nobody
-//! has refused it. The connection shows that this happened: it was used before, no byte of an answer has come since the
-//! request, and it ended shortly after the request was written. It looks the same if a receiver has read the request
-//! and crashed. So such a request is sent once more, on a new connection, and never a third time.
+//! A server may close a kept connection at any moment. If the next request is on its way then, the request fails
+//! although the server has not refused it. The connection shows this by three facts: it was used before, no byte of an
+//! answer has come since the request, and it ended shortly after the request was written. If a receiver has read the
+//! request and crashed, the facts are the same. So such a request is sent once more, on a new connection, and never a
+//! third time.
 //!
-//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has already
-//! emptied its channel, and the request stays in the channel as long as the sender waits for an answer. (Seen with
-//! hyper 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller
-//! also waits for the end of the connection ([`lost`]).
+//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has then already
+//! emptied its channel, and the request stays in the channel while the sender waits for an answer. (Seen with hyper
+//! 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller also
+//! waits for the end of the connection ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,9 +27,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// How long after the end of its connection a request counts as lost.
+/// A request without an outcome counts as lost when its connection has been closed for this time.
 const GRACE: Duration = Duration::from_millis(100);
-/// How soon after the last write a connection must end to count as closed while the request was on its way.
+/// If a connection ends within this time after the last write, it counts as closed while the request was on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
 /// Records how far the exchanges on a connection have come. Clones refer to the same connection.
@@ -85,8 +86,8 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Completes shortly after the end of the request's connection. A request that has no outcome by then is lost. Stores
-/// the connection in `exchange` as soon as the request has it.
+/// Waits for the end of the request's connection, and a short time more. A request without an outcome is then lost.
+/// Stores the connection in `exchange` as soon as the request has got it.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };
@@ -98,7 +99,7 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector that makes connections which record how far their exchanges have come.
+/// A connector whose connections record how far the exchanges on them have come.
 #[derive(Clone)]
 pub(crate) struct Watched<C>(pub(crate) C);
 

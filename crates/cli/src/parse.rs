@@ -1,4 +1,4 @@
-//! Reads the values of flags.
+//! Parses the values of flags, such as durations and limits.
 
 use core::time::Duration;
 use tourbillon_client::api::Backoff;
@@ -25,7 +25,7 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
     if text.is_empty() { Err(fault()) } else { Ok(sum) }
 }
 
-/// Reads a duration, as [`millis`] does.
+/// Reads a duration in the form that [`millis`] reads.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     millis(text).map(Duration::from_millis)
 }
@@ -34,7 +34,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn short(mut millis: u64) -> String {
     let mut text = String::new();
     for (unit, length) in UNITS {
-        // Weeks are not used, since they are hard to compare with days.
+        // Weeks are left out, since they are hard to compare with days.
         if unit != "w" && millis >= length {
             text.push_str(&format!("{}{unit}", millis / length));
             millis %= length;
@@ -76,7 +76,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// The value of a flag that is a limit, or the word `none` for no limit.
+/// The value of a flag that sets a limit. The word `none` sets no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit<T> {
     None,

@@ -13,18 +13,18 @@ use tourbillon_api::Event;
 /// The greatest size of an event, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// How long a connection may bring no byte before it counts as broken. The service sends a comment every 15 s.
+/// If a connection brings no byte for this time, it counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// An item of a stream of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. [`Event::missed`] counts the events just before it that this reader missed. The reader was too slow
-    /// for them, or a later version of the service sent them, so that they could not be read.
+    /// An event. [`Event::missed`] counts the events just before it that this reader missed. Either the reader was too
+    /// slow for them, or it could not read them since they are of a later version of the service.
     Event(Box<Event>),
-    /// The connection broke, and a new connection was made. The events in between are missed. They are not stored, and
-    /// their number is not known.
+    /// The connection broke, and a new connection was made. The reader has missed the events in between. They are not
+    /// stored, and their number is unknown.
     Gap {
         /// The reason why the connection ended.
         reason: Box<str>,
@@ -38,7 +38,7 @@ pub struct Events {
     path: String,
     reading: Option<Incoming>,
     parser: Parser,
-    /// Why the last connection ended. It is set until there is a new connection.
+    /// The reason why the last connection ended. `None` while there is a connection.
     lost: Option<Box<str>>,
     failures: u32,
     silence: Duration,
@@ -57,15 +57,15 @@ impl Events {
         }
     }
 
-    /// Sets how long a connection may bring no byte before it counts as broken; 45 s by default. The service sends a
-    /// comment every 15 s.
+    /// Sets the time without any byte after which a connection counts as broken. The default is 45 s. The service sends
+    /// a comment every 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// Connects now. Later calls of [`Events::next`] return the events from now on. Without this call, the first call
-    /// of `next` connects.
+    /// Connects at once, so that no event after this call is missed. Without this call, the first call of
+    /// [`Events::next`] connects.
     ///
     /// # Errors
     ///
@@ -77,16 +77,16 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for the next event. If the connection breaks, connects again as long as the caller waits, with pauses of
-    /// up to 3 s.
+    /// Waits for the next event. If the connection breaks, the call connects again, with pauses of up to 3.2 s, as long
+    /// as the caller waits.
     ///
     /// # Errors
     ///
-    /// Fails if the first connection cannot be made, or if the service refuses the request. A later call tries again.
+    /// Fails if the first connection cannot be made, or if the service refuses the request. The caller may try again.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, no event is lost: a later call returns it.
+    /// If the future is dropped, no event is lost: the next call returns the event.
     pub async fn next(&mut self) -> Result<Seen, Error> {
         loop {
             if let Some(event) = self.parser.events.pop_front() {
@@ -113,7 +113,7 @@ impl Events {
         }
     }
 
-    /// Connects. If there was a connection before, returns the gap since it broke.
+    /// Connects. If a connection has broken before, returns the gap between the two connections.
     async fn connect(&mut self) -> Result<Option<Seen>, Error> {
         if self.failures > 0 || self.lost.is_some() {
             let longest = 200_u64 << self.failures.min(4);
@@ -138,7 +138,7 @@ impl Events {
         }
     }
 
-    /// Turns the events into a stream, which ends after an error.
+    /// Converts this value into a stream of events. The stream ends after an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Seen, Error>> + Send {
         stream::try_unfold(self, async |mut events| Ok(Some((events.next().await?, events))))
     }
@@ -152,8 +152,8 @@ struct Parser {
     /// The data of an incomplete event.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of events since the last readable event that could not be read, since a later version of the service
-    /// sent them.
+    /// The number of unreadable events since the last readable event. Such events are of a later version of the
+    /// service.
     unread: u64,
 }
 

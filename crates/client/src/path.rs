@@ -3,10 +3,10 @@
 use core::fmt::Write as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The characters to escape: all except the unreserved characters of RFC 3986.
+/// The characters that are escaped: all except the unreserved characters of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Appends a segment to a path. Escapes the segments `.` and `..`, since proxies would resolve them.
+/// Appends a segment to a path. The segments `.` and `..` are escaped, since proxies would resolve them.
 pub(crate) fn push(path: &mut String, segment: &str) {
     path.push('/');
     match segment {
@@ -23,13 +23,13 @@ pub(crate) fn join(segments: &[&str]) -> String {
     path
 }
 
-/// Builds a query from the pairs that have a value.
+/// Builds a query from the pairs that have a value. Other pairs are left out.
 pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = String::new();
     for (name, value) in pairs {
         if let Some(value) = value {
             let start = if query.is_empty() { '?' } else { '&' };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _written = write!(query, "{start}{name}={}", utf8_percent_encode(value, ESCAPED));
         }
     }

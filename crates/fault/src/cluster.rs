@@ -12,8 +12,8 @@ const SLOTS: u16 = 16_384;
 /// The number of primaries.
 const PRIMARIES: u16 = 3;
 
-/// A cluster of six nodes. At the start, the nodes 0 to 2 are primaries, and the node 3 places further is the replica
-/// of each.
+/// A cluster of six nodes. At the start, the nodes 0, 1 and 2 are primaries, and the nodes 3, 4 and 5 are their
+/// replicas in this order.
 #[derive(Debug)]
 pub struct Cluster {
     /// The nodes.
@@ -62,7 +62,7 @@ impl Cluster {
                     ["--cluster-port", &bus],
                     // A short timeout makes nodes talk to each other more often, so that they agree sooner.
                     ["--cluster-node-timeout", "1000"],
-                    // Lets a replica take over even after a long absence.
+                    // With the factor 0, a replica may take over even after a long absence.
                     ["--cluster-replica-validity-factor", "0"],
                 ];
                 words.concat().into_iter().chain(arguments.iter().copied()).map(str::to_owned).collect()
@@ -121,8 +121,8 @@ impl Cluster {
         }
     }
 
-    /// Sets after which silence nodes take another node for dead. It is a minute at first, so that a busy machine
-    /// changes no roles.
+    /// Sets the time of silence after which nodes take another node for dead. [`start`](Self::start) sets a minute, so
+    /// that a busy machine changes no roles.
     pub fn node_timeout(&self, time: Duration) {
         let milliseconds = time.as_millis().to_string();
         for node in &self.nodes {
@@ -145,7 +145,7 @@ impl Cluster {
         let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
         eventually("the replica takes over", || {
             let is_over = node.info("role").as_deref() == Some("master");
-            // The votes may be refused, or the hand-over may take too long on a busy machine. So it asks again.
+            // The votes may be refused, or the hand-over may take too long on a busy machine. So this asks again.
             if !is_over && asked.is_none_or(|asked| asked.elapsed() > again_after) {
                 asked = Some(Instant::now());
                 drop(node.try_query::<Value>(&words));

@@ -14,7 +14,7 @@ use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How many ports to try for a server that ends at once: another process may have taken the port first.
+/// A server that ends at once is started again on this number of ports. Another process may have taken a port first.
 const STARTS: usize = 5;
 
 /// How long to wait for the answer to a command.
@@ -64,7 +64,7 @@ impl Server {
         is_installed().then(|| Self::launch(|_| arguments.iter().map(|&word| word.to_owned()).collect()))
     }
 
-    /// Starts a server whose arguments depend on its folder: `arguments` gets the folder and returns them.
+    /// Starts a server whose arguments depend on its folder. `arguments` gets the folder, and returns the arguments.
     #[must_use]
     pub fn start_in(arguments: impl Fn(&Path) -> Vec<String>) -> Option<Self> {
         is_installed().then(|| Self::launch(arguments))

@@ -60,7 +60,8 @@ impl Watched {
             fs::write(&file, text).expect("a file in a temporary folder");
             vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
         });
-        // Otherwise the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack this command.
+        // Without this command, the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack the
+        // command.
         drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));
         eventually("the Sentinel knows the replica", || {
             let answer = sentinel.try_query::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", Self::NAME]);
@@ -69,14 +70,14 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Sets how long a server may be silent before the Sentinel takes it for dead. It is a minute at first, so that a
-    /// busy machine changes no roles.
+    /// Sets how long a server may be silent before the Sentinel takes it for dead. [`start`](Self::start) sets a
+    /// minute, so that a busy machine changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
     /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
-    /// it follows. The caller must have killed the primary.
+    /// the old primary follows. The caller must have killed the primary.
     ///
     /// # Panics
     ///

@@ -6,7 +6,7 @@ use tourbillon::{Handle, Timestamp};
 /// The engine on which sleeps run. By default it is the process's own engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The engine that the caller chose; `None` for the process's own.
+    /// The engine that the caller chose. `None` stands for the process's own engine.
     engine: Option<Handle<Wakeup>>,
 }
 

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
-/// A timer that is about to be stored: the kind of its work, and its other properties.
+/// A timer that is about to be stored: the kind of its work, and its specification.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
 /// The work of a timer in the form in which it is stored.
@@ -28,8 +28,9 @@ pub(crate) struct Work {
     pub(crate) callback: Option<Callback>,
 }
 
-/// Converts a request's timer into the form for the store. Returns its callback too, if it has a callback. `head` is
-/// stored before the work. Faults name their field by `pointer`, the timer's place in the request.
+/// Converts a request's timer into the form for the store. Also returns the timer's callback, if it has one. `head` has
+/// facts about the request and is stored before the work. `pointer` says where the timer is in the request, so that
+/// errors can name their field.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -49,7 +50,7 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The place of a field in a request. It becomes a text only if the field has a fault.
+/// The path of a field in a request, as a JSON pointer. It is formatted only if the field has an error.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 
@@ -59,7 +60,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// Converts the work of a request's timer into its stored form.
+/// Converts the callback or the queue entry of a request's timer into its stored form.
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -87,7 +88,8 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// Returns the due moment from two fields. Fails if both are given.
+/// Returns the due moment, which a request gives either as a moment or as a delay. Fails if the request gives a moment
+/// and a delay.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
@@ -157,7 +159,7 @@ fn stored_pull(pull: &api::Pull, settings: &Settings, at: At<'_>) -> Result<Stor
     Ok(StoredPull { queue: queue.as_str().into(), body, timeout_ms: 0 })
 }
 
-/// Whether a text may be the name of a namespace or of a queue.
+/// Returns whether a text may be the name of a namespace or of a queue.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=64).contains(&text.len()) && text.bytes().all(is_permitted) && !matches!(text, "." | "..")
@@ -184,11 +186,12 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time by which the store's runtime waits longer for a handler than the handler waits for the receiver. So the
-/// handler ends first, even if it waits for a permit before its call.
+/// The time that the store's runtime waits for a handler beyond the handler's own timeout. So the handler ends first,
+/// even if it must wait for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// Returns the longest time for a single attempt, in milliseconds. Fails if the time is too short or too long.
+/// Returns the longest time for a single attempt, in milliseconds. Fails if the request's timeout is too short or too
+/// long.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;
@@ -197,7 +200,7 @@ fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, P
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
-/// Converts a request's policy for the store's runtime, which waits for a handler for at most `timeout`.
+/// Converts a request's policy into the store's form. The store's runtime waits for a handler for at most `timeout`.
 fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
@@ -271,7 +274,7 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// Converts a stored timer for an answer. `with_payload` adds the headers and the body, which only writers may see.
+/// Converts a stored timer for an answer. `with_payload` adds the headers and the body, which readers must not see.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
     api::Timer {
@@ -302,7 +305,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     }
 }
 
-/// Returns the word for the reason why a timer is dead.
+/// Returns the word that names the reason of a timer's death in answers.
 pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
     match reason {
         DeathReason::Attempts => "attempts",
@@ -351,7 +354,7 @@ pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Returns the problem for a timer that was not stored.
+/// Converts the store's rejection of a timer into the problem that the client gets.
 pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
@@ -367,7 +370,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// Returns the problem for an error of the store.
+/// Converts an error of the store into the problem that the client gets.
 pub(crate) fn unavailable(error: &StoreError) -> Problem {
     let detail = error.to_string();
     match error.kind() {

@@ -1,7 +1,7 @@
 //! Suggests a known name for a name that was probably misspelt.
 
-/// Returns the name that most resembles a text, for a suggestion. `None` if no name is close. Names of a very different
-/// length are skipped first: a comparison takes time in proportion to both lengths, and a request's text may have
+/// Returns the name that most resembles a text. Returns `None` if no name is similar. Names of a very different length
+/// are skipped first. A comparison takes time in proportion to the product of the lengths, and a client's text may have
 /// megabytes.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);

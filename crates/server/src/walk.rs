@@ -1,18 +1,20 @@
-//! Finds the next place in a walk over namespaces, which reads the pages of each namespace's list.
+//! Steps through the namespaces for a list over all of them. Such a list, a *walk*, reads the pages of each namespace
+//! in turn.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A place in a walk: a namespace, and the cursor of the next page of its list.
+/// A position in a walk: the namespace, and the cursor of the next page within it. Without a cursor, its first page is
+/// next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the beginning of the namespace that follows `other`. Without `other`, it is the first namespace of the
-    /// walk. If the walk goes back, the order is reversed. `None` at the end of the walk.
+    /// Returns the first position in the namespace after `other`, or in the first namespace if `other` is `None`. If
+    /// `goes_back` is set, the namespaces are in descending order. Returns `None` at the end of the walk.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -26,14 +28,14 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// Encodes the place: the length of the namespace's name, the name, and the cursor.
+    /// Encodes the position: the length of the namespace's name, the name, and the cursor.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);
         [&[length], self.namespace.as_bytes(), cursor].concat()
     }
 
-    /// Decodes a place that [`bytes`](Self::bytes) has encoded. `None` if the bytes are not a place.
+    /// Decodes a position that [`bytes`](Self::bytes) has encoded. Returns `None` if the bytes are not a position.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first()?;
         let (namespace, cursor) = rest.split_at_checked(usize::from(*length))?;

@@ -1,6 +1,6 @@
 //! Writes and reads the stored form of a timer's work: a callback, or an entry for a queue.
 
-use crate::asker::LONGEST_ID;
+use crate::request_id::LONGEST_ID;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -9,17 +9,17 @@ pub(crate) const CALLBACK: &str = "callback";
 /// The kind of timers that receivers fetch from a queue when they are due.
 pub(crate) const PULL: &str = "pull";
 
-/// The header of a callback that names the request which made the timer.
+/// The header of a callback that has the id of the request which created the timer.
 pub(crate) const REQUEST_ID: &str = "tourbillon-request-id";
 
 /// The longest time for a single attempt of a callback.
 pub(crate) const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
-/// The longest time for which a receiver may hold a timer, with all renewals.
+/// The longest time for which a receiver may keep a claim, with all renewals.
 pub(crate) const LONGEST_CLAIM: Duration = Duration::from_secs(3_600);
-/// The text with which the error of a timer begins if its destination is blocked.
+/// The first word of a timer's error if the timer's destination is blocked.
 pub(crate) const BLOCKED: &str = "blocked-destination";
 
-/// The HTTP request that a timer sends, in its stored form.
+/// The HTTP request that a callback timer sends, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredCallback {
     pub(crate) url: Box<str>,
@@ -30,7 +30,7 @@ pub(crate) struct StoredCallback {
     pub(crate) timeout_ms: u32,
 }
 
-/// The queue and the body of a timer that receivers fetch, in its stored form.
+/// The queue and the body of a timer that receivers fetch, in the stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPull {
     pub(crate) queue: Box<str>,
@@ -39,24 +39,24 @@ pub(crate) struct StoredPull {
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that made a timer. They are stored before the timer's work.
+/// Facts about the request that created a timer. They are stored before the timer's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
-    /// The fingerprint of the request. `None` if the request had no idempotency key.
+    /// The fingerprint of the request, which detects a repeated request. `None` if the request had no idempotency key.
     pub(crate) fingerprint: Option<u128>,
     /// The id of the request. `None` if the client gave no id.
     #[serde(borrow)]
     pub(crate) request: Option<&'a str>,
 }
 
-/// The version of the stored form is its first byte. The first version has only the work. The second has the request's
-/// fingerprint before the work. The third has a whole head before the work. A new work gets the first version that has
-/// room for its head.
+/// The first byte of the stored form is its version. Version 1 has only the work. Version 2 has the request's
+/// fingerprint before the work. Version 3 has a whole [`Head`] before the work. A work is written in the first version
+/// that can hold its head.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The number of bytes that a stored form adds to its texts and its body. Headers add more.
+/// The number of bytes that the stored form adds to a work's texts and body. Each header adds more.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
 /// Writes a work and its head in their stored form.
@@ -73,7 +73,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits a stored form into its head and the bytes of its work. Fails with the reason if that is impossible.
+/// Splits the stored form into the head and the bytes of the work. Fails with the reason if the form is damaged or
+/// unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -91,13 +92,13 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// Reads the work of a stored form. Fails with the reason if the bytes are not such a work.
+/// Reads the work from its stored form. Fails with the reason if the bytes are not a work of the type `T`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// Reads the head of a stored form. Returns an empty head if the bytes are not a stored form.
+/// Reads the head from a stored form. Returns an empty head if the bytes are not a stored form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

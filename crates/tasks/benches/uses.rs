@@ -1,5 +1,5 @@
-//! The cost of the ready-made uses beside that of the timers that they consist of: nanoseconds for each call, the
-//! medians of rounds that take turns, on one thread.
+//! The costs of the ready-made uses, beside the costs of the timers that they consist of. The program prints
+//! nanoseconds for each call, on one thread. A figure is the median of rounds. The rows take turns in each round.
 //!
 //! `cargo bench -p tourbillon-tasks --bench uses`. Under `cargo test --benches` each row runs once, to show that it
 //! works.
@@ -17,7 +17,7 @@ use tourbillon_tasks::{TaskEngine, TaskTimer};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A row: the call, and how often it is made in a round.
+/// A row of the table: a call, and its number of repetitions in a round.
 struct Row<'a> {
     name: String,
     round: Box<dyn FnMut() -> f64 + 'a>,
@@ -54,7 +54,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// An order in which `count` items are visited, over and over.
+/// Returns a random order in which to visit `count` items.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -88,7 +88,7 @@ fn main() {
     queues(&sizes);
 }
 
-/// The data of a server for each of its connections, of the same size for every kind of timer.
+/// The data that a server has for a connection. It has the same size for every kind of timer.
 #[repr(align(128))]
 struct Peer<T>(T);
 

@@ -11,8 +11,8 @@
 //! # Synchronisation
 //! Each method takes the lock of the key's shard. A method on the whole map takes the locks of all shards, one after
 //! the other, also of empty shards. So a [`take_all`](LockedMap::take_all) that begins after an insertion finds the
-//! entry. If a `take_all` misses an entry, the thread that inserts the entry sees everything that happened before that
-//! `take_all`.
+//! entry. If a `take_all` does not find an entry, the insertion comes later. Then the inserting thread sees everything
+//! that happened before the `take_all`.
 
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
 use core::borrow::Borrow;
@@ -20,12 +20,14 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The number of a map's shards by default. Threads that use different shards do not wait for each other.
+/// The number of shards of a map, unless its maker chooses another. Threads that use different shards do not wait for
+/// each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard of the map. It has a cache line of its own, since each thread that locks it writes to it.
+/// A shard of the map: a table behind a lock. The shard has its cache lines for itself, since locking it writes to
+/// them.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
 
@@ -34,7 +36,7 @@ pub(crate) struct LockedMap<K, V> {
     shards: Box<[Shard<K, V>]>,
 }
 
-/// Gives access to a key's entry. Keeps the key's shard locked until it is dropped.
+/// A guard that gives access to a key's entry. The key's shard stays locked until the guard is dropped.
 pub(crate) struct Entry<'a, K, V> {
     table: RwLockWriteGuard<'a, Table<K, V>>,
     hasher: &'a RandomState,
@@ -126,8 +128,8 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.shards.iter().all(|shard| shard.read().is_empty())
     }
 
-    /// Returns the shard of a hash. The choice uses bits that the tables ignore: a table uses the lowest bits and the
-    /// seven highest.
+    /// Returns the shard for a hash. The choice uses bits of the hash that the tables ignore. A table uses the lowest
+    /// bits and the seven highest.
     fn shard(&self, hash: u64) -> &Shard<K, V> {
         &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
     }

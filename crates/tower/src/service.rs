@@ -64,9 +64,9 @@ impl<S> Layer<S> for TimeoutLayer {
 /// with the feature `http-body`, limits the body.
 ///
 /// A response that is ready at the first poll costs a clock read. A response that comes later has an owned timer of the
-/// engine until then, which is O(1) and takes no lock. While the engine is full, the future keeps its task polling
-/// instead of a timer. When the limit passes, the service's future is dropped with the future that returned the error,
-/// not before.
+/// engine until then. That timer is O(1) and takes no lock. While the engine is full, the future has no timer, and
+/// keeps its task polling. When the limit passes, the service's future is dropped with the future that returned the
+/// error, not before.
 ///
 /// # Errors
 ///

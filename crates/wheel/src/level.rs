@@ -7,10 +7,9 @@ use alloc::vec;
 
 /// A level of a wheel with a radix of `2^BITS`.
 ///
-/// The ring holds two revolutions: the present and the next. So a ticket can move down to this level up to a whole
-/// revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number, `tick >>
-/// shift`, counted from tick 0. The ring holds the numbers from the wheel's position to the position plus `2 * 2^BITS -
-/// 1`.
+/// The ring holds two revolutions: the present revolution and the next. So a ticket can move down to this level up to a
+/// whole revolution before the ticket is due, and a coarse slot can be spread ahead of time. A slot has a number, `tick
+/// >> shift`, counted from tick 0. The ring holds `2 * 2^BITS` slots, from the number of the wheel's position on.
 #[derive(Debug)]
 pub(super) struct Level<T, const BITS: u32> {
     slots: Box<[Slot<T>]>,
@@ -38,7 +37,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         depth as u32 * BITS
     }
 
-    /// Returns the finest level that can hold a ticket for `tick`, which must be after `position`.
+    /// Returns the number of the finest level that can hold a ticket for `tick`. `tick` must be after `position`.
     #[inline]
     pub(super) fn depth_for(tick: u64, position: u64) -> usize {
         let ahead = tick - position;
@@ -58,7 +57,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket, and returns the first tick of its slot.
+    /// Adds a ticket to its slot, and returns the first tick of the slot.
     #[inline]
     pub(super) fn push(&mut self, ticket: T) -> u64 {
         let number = ticket.tick().0 >> self.shift;
@@ -100,7 +99,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Calls `change` with a slot, and keeps the bitmap up to date.
+    /// Calls `change` with slot `number`, and updates the bitmap afterwards.
     #[inline]
     pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
@@ -120,8 +119,9 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         number << self.shift
     }
 
-    /// Returns the tick at which to start spreading a coarse slot so that `turns` turns are left. If the slot fits the
-    /// next finer level only later, fewer turns are left.
+    /// Returns the tick at which to start spreading coarse slot `number`: `turns` ticks before the slot begins. The
+    /// result is at most one width of the slot before the slot begins, since the slot does not fit the next finer level
+    /// earlier.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }

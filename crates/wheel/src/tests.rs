@@ -71,7 +71,7 @@ impl<const BITS: u32> Rig<BITS> {
         self.check();
     }
 
-    /// Makes one advance. Returns the ticks of the timers that fired, in order.
+    /// Makes one advance. Returns the ticks of the timers that fired, sorted.
     fn step(&mut self, to: u64, budget: usize) -> (Vec<u64>, Progress) {
         let mut fired = Vec::new();
         let Self { wheel, pending, payloads } = self;

@@ -1,8 +1,8 @@
 //! Compares the wheel with a sorted list, one operation after the other.
 //!
-//! After each operation the test checks that every fired timer was pending, is due, and fires once; that a settled
-//! advance leaves no due timer; that `next_expiry` is never after the first timer; that lengths agree; and that stale
-//! tickets stay within their bound.
+//! After each operation the test makes five checks. Every fired timer was pending, is due, and fires once. A settled
+//! advance leaves no due timer. `next_expiry` is never after the first timer. Lengths agree. Stale tickets stay within
+//! their bound.
 
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -369,7 +369,7 @@ impl Random {
         }
     }
 
-    /// A random operation. In `hasty` of 1,000 operations, more than a little time passes.
+    /// Returns a random operation. In `hasty` of 1,000 operations that pass time, the time may be long.
     fn op(&mut self, hasty: u64) -> Op {
         let by = if self.below(1_000) < hasty { self.distance() } else { self.below(40) };
         match self.below(1_000) {

@@ -21,7 +21,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines on the same axes.
+/// Lines that share their axes.
 #[derive(Debug)]
 pub struct Panel {
     pub y_title: String,
@@ -31,7 +31,7 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// One panel whose lines have their names at their ends.
+/// Draws one panel. Each line has its name at its end.
 ///
 /// # Errors
 /// The picture cannot be drawn.
@@ -42,7 +42,7 @@ pub fn labelled(title: &str, panel: &Panel) -> Plot {
     canvas::draw(title, 440, |area| panel.draw(area, true)).map(Some)
 }
 
-/// Panels under one legend.
+/// Draws several panels under one legend.
 ///
 /// # Errors
 /// The picture cannot be drawn.
@@ -85,7 +85,7 @@ impl Panel {
         canvas::mesh(&mut chart, self.x_title)?;
         let corner = (self.x.start(), self.y.end());
         label(chart.plotting_area(), corner, (-4, -14), &self.y_title, text(12.0, INK, HPos::Left))?;
-        // Our line, the first, is drawn on top.
+        // The first line is ours. It is drawn last, on top.
         for line in self.lines.iter().rev() {
             let radius = if has_names { line.pen.width + 1 } else { 0 };
             let points = line.points.iter().copied();
@@ -97,7 +97,7 @@ impl Panel {
         Ok(())
     }
 
-    /// The names, each at the height of its line's end, moved so that none overlaps another.
+    /// Draws the names, each at the height of its line's end. Names that would overlap are moved.
     fn draw_names(&self, area: &Plotting<'_>) -> Drawn {
         let mut ends: Vec<(&Line, (f64, f64))> =
             self.lines.iter().filter_map(|line| Some((line, *line.points.last()?))).collect();
@@ -115,7 +115,7 @@ impl Panel {
     }
 }
 
-/// Heights from the top down, moved until they are a label apart and none is below the bottom.
+/// Moves heights, from the top down, until they are the height of a label apart and none is below the bottom.
 fn apart(heights: &[i32], bottom: i32) -> Vec<i32> {
     let mut placed: Vec<i32> = Vec::new();
     for height in heights {

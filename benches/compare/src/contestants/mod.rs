@@ -1,4 +1,5 @@
-//! The contestants: a file for each way to have timers, and the traits through which the workloads use them.
+//! The contestants. There is a file for each way to have timers, and here are the traits through which the workloads
+//! use them.
 
 mod async_io_timeout;
 mod async_io_timer;
@@ -58,28 +59,28 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// A way to have timers, with its threads.
+/// A way to have timers, including the threads that it needs.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
     /// Whether the other contestants are compared with this contestant.
     const IS_OURS: bool = false;
-    /// The reason why it takes no turn.
+    /// The reason why this contestant takes no turn, if there is a reason.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether jobs yield between two bursts of operations: the contestant would fall behind otherwise.
+    /// Whether jobs yield between two bursts of operations. Without that the contestant would fall behind.
     const YIELDS: bool = false;
 
-    /// Starts a contestant for calls from `threads` threads. It calls `on_fire` for timers that fire, if it calls
-    /// anything.
+    /// Starts a contestant for calls from `threads` threads. A contestant that calls a handler calls `on_fire` for each
+    /// timer that fires.
     fn start(threads: usize, on_fire: impl OnFire) -> Self;
 
-    /// Runs all jobs at once, each on a thread of its own.
+    /// Runs all jobs at the same time, each on its own thread.
     fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
         let threads: Vec<_> = jobs.into_iter().map(|job| thread::spawn(|| wait_for(job))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Gives the contestant time to bring timers to their places.
+    /// Waits, so that the contestant can bring timers to their places.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }
@@ -90,14 +91,14 @@ pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
 
 impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
 
-/// A contestant whose timers are scheduled anew each time, and are mostly cancelled.
+/// A contestant whose timers are scheduled anew each time, and mostly cancelled.
 pub(crate) trait OneShots: Contestant {
     type Caller: Caller;
 
-    /// A [`Caller`] for the present job.
+    /// Makes a [`Caller`] for the present job.
     fn caller(&self) -> Self::Caller;
 
-    /// The number of pending timers, if the contestant counts them.
+    /// Returns the number of pending timers, if the contestant counts them.
     fn pending(&self) -> Option<usize> {
         None
     }
@@ -107,80 +108,80 @@ pub(crate) trait OneShots: Contestant {
 pub(crate) trait Caller: Send + 'static {
     /// The value by which a timer is cancelled.
     type Id: Send + 'static;
-    /// Whether the contestant can distinguish a timer that fired from a timer that was cancelled, if both race.
+    /// Whether the contestant knows the winner if a firing and a cancel race.
     const KNOWS_WHO_WON: bool = true;
 
-    /// Makes timers for the payloads of numbers below `count`, if the contestant has timers that stay.
+    /// Makes timers for the payloads with numbers below `count`, if the contestant keeps timers.
     fn prepare(&mut self, _count: usize) {}
 
-    /// Arms a timer for `delay` from now, by a read of the clock.
+    /// Arms a timer for `delay` from now, and reads the clock for that.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
 
     /// Cancels a timer. Returns whether it was pending.
     fn cancel(&mut self, id: Self::Id) -> bool;
 
-    /// Gives a timer another deadline, and schedules it anew if it has fired.
+    /// Gives a timer another deadline. If the timer has fired, schedules a new timer.
     #[inline]
     fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
         self.cancel(id);
         self.schedule(delay, payload)
     }
 
-    /// Schedules a timer and cancels it, by a cheaper way than both calls if there is one.
+    /// Schedules a timer and cancels it. Does so in a cheaper way than with two calls, if there is a cheaper way.
     #[inline]
     fn schedule_and_cancel(&mut self, delay: Duration, payload: Payload) -> bool {
         let id = self.schedule(delay, payload);
         self.cancel(id)
     }
 
-    /// Fires due timers, if the contestant fires on the caller's own thread. Does not wait.
+    /// Fires due timers, if the contestant fires on the caller's own thread. This call does not wait.
     #[inline]
     fn turn(&mut self) {}
 
-    /// Lets time pass. A contestant that fires on the caller's own thread fires here.
+    /// Lets time pass. A contestant that fires on the caller's own thread fires during this call.
     fn pass(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
         async move { thread::sleep(time) }
     }
 }
 
-/// A contestant whose timers stay and are armed over and over.
+/// A contestant whose timers stay and are armed repeatedly.
 pub(crate) trait Owned: Contestant {
     type Connections: Connections;
 
-    /// Whether [`Connections::disarm`] leaves no timer pending.
+    /// Whether no timer is pending any more after [`Connections::disarm`].
     const DISARMS: bool;
 
-    /// Creates connections of the calling job. Their timers are not armed, or are far ahead.
+    /// Makes connections for the calling job. Their timers are not armed, or their deadlines are far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
-    /// Fires due timers, and returns how many of the timers of `all` connections are pending. May be called from
-    /// outside of a job.
+    /// Fires due timers. Then returns how many timers of `all` connections are pending. May be called from outside a
+    /// job.
     fn pending(&self, all: &mut [Self::Connections]) -> usize;
 }
 
-/// The connections of one thread, with a timer each.
+/// The connections of a thread, each with a timer.
 pub(crate) trait Connections: Send + 'static {
-    /// The size of a connection's handle to its timer.
+    /// The size of the handle by which a connection refers to its timer.
     const BYTES_OF_HANDLE: usize;
 
     /// Begins an iteration of the event loop.
     #[inline]
     fn begin_iteration(&mut self) {}
 
-    /// Gives connection `at` a deadline, `delay` from now, whether or not it has one.
+    /// Gives connection `at` a deadline, `delay` from now. The connection may already have a deadline.
     fn arm(&mut self, at: u32, delay: Duration);
 
-    /// Disarms the timer, if the contestant can.
+    /// Disarms the timer of a connection, if the contestant can do that.
     fn disarm(&mut self, at: u32);
 }
 
 /// A contestant that limits the time of a future.
 pub(crate) trait Timeouts: Contestant {
     type Elapsed: fmt::Debug + Send + 'static;
-    /// The time by which a limit may be early by design.
+    /// The time by which a timeout may be early by design.
     const EARLY: Duration = Duration::ZERO;
 
-    /// The output of `future`, unless `delay` passes first.
+    /// Returns the output of `future`, unless `delay` passes first.
     fn timeout<F: Future<Output: Send> + Send>(
         &self,
         delay: Duration,
@@ -188,7 +189,7 @@ pub(crate) trait Timeouts: Contestant {
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
 
-/// Counts the calls of a contestant to its handler.
+/// Counts the handler calls of a contestant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fires(Arc<AtomicU64>);
 
@@ -206,7 +207,7 @@ impl Fires {
     }
 }
 
-/// Polls a future until it is ready, for futures that their contestant does not drive.
+/// Polls a future until it is ready. This is for futures that the contestant does not drive itself.
 fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -9,7 +9,7 @@ impl Column {
 }
 
 impl Samples {
-    /// The range of the figures, unless they are one figure, each written by `text`.
+    /// Returns the range of the figures, written by `text`. The range is empty if all figures are the same.
     pub(crate) fn range(&self, text: impl Fn(f64) -> String) -> String {
         if self.min() == self.max() {
             return String::new();

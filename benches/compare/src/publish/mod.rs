@@ -1,4 +1,4 @@
-//! Publishes raw results: the generated blocks of a hand-written page, files with all tables, and plots.
+//! Publishes raw results: as the generated blocks of a hand-written page, as files with all tables, and as plots.
 
 mod claims;
 mod families;
@@ -21,16 +21,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tourbillon_book::files;
 
-/// The command that makes the page, the tables and the plots anew.
+/// The command that makes the page, the tables and the plots again.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// Pages in the folder of tables that another package makes and checks: `benches/durable`.
+/// Pages in the folder of tables that another package, `benches/durable`, makes and checks.
 const OTHERS: [&str; 1] = ["durable.md"];
 
-/// The places of the published files.
+/// The paths of the published files.
 pub(crate) struct Places {
     pub(crate) page: PathBuf,
-    /// The folder of the tables, which has no other Markdown files.
+    /// The folder of the tables. It has no other Markdown files.
     pub(crate) tables: PathBuf,
     pub(crate) plots: PathBuf,
 }
@@ -54,7 +54,7 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     files::put(&files, is_check, COMMAND)
 }
 
-/// A Markdown file in the folder of tables that is neither one of `files` nor another package's.
+/// Returns a Markdown file in the folder of tables that belongs neither to `files` nor to another package.
 fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
     let is_others = |path: &PathBuf| OTHERS.iter().any(|name| path.ends_with(name));
     files::strays(tables, "md", files).into_iter().find(|path| !is_others(path))
@@ -64,7 +64,7 @@ fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder that is removed with the test.
+    /// A folder that is removed at the end of the test.
     struct Scratch(PathBuf);
 
     impl Scratch {

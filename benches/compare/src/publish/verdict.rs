@@ -1,16 +1,16 @@
-//! Which of two contestants is better, where less is better.
+//! Decides which of two contestants is better, if less is better.
 
 use crate::results::Samples;
 use std::fmt;
 
-/// The result of a comparison of ours with another contestant.
+/// The result of comparing our contestant with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All of our rounds are below all of the other's.
+    /// Each of our rounds is below each of the other's rounds.
     Won,
-    /// Some round of one lies among the rounds of the other.
+    /// The rounds of the two contestants overlap.
     Level,
-    /// All of our rounds are above all of the other's.
+    /// Each of our rounds is above each of the other's rounds.
     Lost,
 }
 

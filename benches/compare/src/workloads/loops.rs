@@ -1,7 +1,7 @@
-//! One event loop, whose caller knows the time and whose timers are its own.
+//! One event loop. Its caller knows the time, and its timers are owned by the loop.
 //!
-//! Operations come in groups, as the events of one poll do. Before each group the loop reads the clock, and ours turns
-//! and asks for its next deadline, which its program must do. The loops in C do the same work in the same order:
+//! Operations come in groups, like the events of a poll. Before each group the loop reads the clock. Ours also turns
+//! and asks for its next deadline, as its program must do. The loops in C do the same work in the same order:
 //! `crates/c/benches/peers.c`.
 
 use crate::case::Case;
@@ -79,7 +79,7 @@ impl Loop {
         Self { shard: loops.remove(0), engine, fires, now }
     }
 
-    /// The work between two groups of operations.
+    /// Does the work that comes between two groups of operations.
     #[inline]
     fn turn(&mut self) {
         self.now = self.engine.handle().now();
@@ -87,7 +87,7 @@ impl Loop {
         black_box(self.shard.next_deadline());
     }
 
-    /// Runs `operation` this often, in groups. Returns the ns of an operation.
+    /// Runs `operation` this often, in groups. Returns the nanoseconds for an operation.
     fn time(&mut self, operations: usize, mut operation: impl FnMut(&Self)) -> f64 {
         let begin = Instant::now();
         for _ in 0..operations / PER_ITERATION {
@@ -99,7 +99,7 @@ impl Loop {
         begin.elapsed().as_secs_f64() * 1e9 / operations as f64
     }
 
-    /// As [`time`](Self::time), after as many operations that are not measured. Checks that nothing fired.
+    /// Works as [`time`](Self::time), after a warm-up of the same number of operations. Checks that nothing fired.
     fn measure(&mut self, case: &Case, mut operation: impl FnMut(&Self)) -> f64 {
         let operations = case.operations / PER_ITERATION * PER_ITERATION;
         self.time(operations, &mut operation);
@@ -108,7 +108,7 @@ impl Loop {
         nanos
     }
 
-    /// Schedules one-shots that are not due before the turn is over.
+    /// Schedules `count` one-shots that are not due before the turn is over.
     fn fill(&mut self, count: usize, chance: &mut Chance) {
         for number in 0..count as u64 {
             let _ = self.schedule(far(chance), payload(number));
@@ -126,13 +126,13 @@ impl Loop {
     }
 }
 
-/// 100 to 200 s.
+/// Returns a random delay of 100 to 200 s.
 #[inline]
 fn far(chance: &mut Chance) -> Duration {
     100 * SECOND + Duration::from_nanos(chance.next() % 100_000_000_000)
 }
 
-/// One timer, while others are pending.
+/// Measures one timer, while others are pending.
 fn arm(case: &Case, pending: usize) -> f64 {
     let mut this = Loop::new();
     this.fill(pending, &mut Chance::new(1));
@@ -145,7 +145,7 @@ fn arm(case: &Case, pending: usize) -> f64 {
     nanos
 }
 
-/// A one-shot among others like it.
+/// Measures a one-shot among others like it.
 fn among(case: &Case) -> f64 {
     let (mut this, mut chance) = (Loop::new(), Chance::new(1));
     this.fill(case.timers, &mut chance);
@@ -157,7 +157,7 @@ fn among(case: &Case) -> f64 {
     nanos
 }
 
-/// One timer of many, at random.
+/// Measures a random timer of many.
 fn refresh(case: &Case) -> f64 {
     let (mut this, mut chance) = (Loop::new(), Chance::new(1));
     let timers: Vec<_> = (0..case.timers as u64).map(|number| this.timer(number)).collect();

@@ -1,4 +1,4 @@
-//! The workloads: a file for each, with the contestants that take part in it.
+//! The workloads. Each has a file, which lists the contestants that take part.
 
 mod burst;
 mod busy;
@@ -65,16 +65,16 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     floor::WORKLOAD,
 ];
 
-/// Delays in ns of timers that are not due before a turn is over.
+/// Delays of timers that are not due before a turn is over, in nanoseconds.
 const LONG: Range<u64> = 10_000_000_000..60_000_000_000;
 const HOUR: u64 = 3_600_000_000_000;
 
-/// The index of one of `count` timers.
+/// Returns the index of a random timer among `count` timers.
 fn below(chance: &mut Chance, count: usize) -> u32 {
     u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
 }
 
-/// Whether a table of the full size has this figure.
+/// Returns whether a table of the full size has this figure.
 #[cfg(test)]
 pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
     use crate::workload::Scale;

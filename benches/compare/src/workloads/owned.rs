@@ -1,4 +1,4 @@
-//! The common parts of the workloads over timers that stay: how they run, and the checks after them.
+//! Common parts of the workloads whose timers stay: the run, and the checks after it.
 
 use super::start::{Lap, Limit, Start, nanos_each};
 use crate::case::Case;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The operations of one thread on its connections. No timer comes due before the turn is over.
+/// The operations of a thread on its connections. No timer comes due before the turn is over.
 pub(super) trait Work: Send + Sync + Sized + 'static {
-    /// Whether each arm is followed by its disarm.
+    /// Whether a disarm follows each arm.
     const DISARMS: bool;
 
-    /// The work of thread number `thread`: the same for all contestants.
+    /// Plans the work of thread number `thread`. It is the same for all contestants.
     fn plan(case: &Case, thread: usize) -> Self;
-    /// Runs once, before the contestant settles.
+    /// Prepares the connections, once, before the contestant settles.
     fn prepare(&self, connections: &mut impl Connections);
-    /// Runs on the thread that is timed, just before the measurement.
+    /// Warms up, just before the measurement, on the thread that is measured.
     fn warm_up(&self, _connections: &mut impl Connections) {}
-    /// Runs a part of the operations, while the time is taken.
+    /// Runs a part of the operations during the measurement.
     fn run(&self, part: Range<usize>, connections: &mut impl Connections);
 }
 
-/// Runs `operation` on each item, in iterations of an event loop.
+/// Runs `operation` on each item. The items are grouped into iterations of an event loop.
 #[inline]
 pub(super) fn in_iterations<C: Connections, T: Copy>(
     connections: &mut C,
@@ -39,7 +39,7 @@ pub(super) fn in_iterations<C: Connections, T: Copy>(
     }
 }
 
-/// Runs the work on `threads` threads at once. Returns ns for an operation and thread.
+/// Runs the work on `threads` threads at once. Returns the nanoseconds for an operation on a thread.
 pub(super) fn measure<C: Owned, W: Work>(case: &Case, threads: usize) -> f64 {
     let works: Vec<Arc<W>> = (0..threads).map(|thread| Arc::new(W::plan(case, thread))).collect();
     let fires = Fires::default();
@@ -76,7 +76,7 @@ async fn time<C: Owned, W: Work>(
     (lap, connections)
 }
 
-/// A contestant, and the number of its timers that are `left` armed.
+/// A contestant, and the number of its timers that are armed at the end (`left`).
 pub(super) struct Armed<C: Owned> {
     service: Arc<C>,
     fires: Fires,
@@ -85,13 +85,13 @@ pub(super) struct Armed<C: Owned> {
 }
 
 impl<C: Owned> Armed<C> {
-    /// The number of timers that are checked in each thread's connections.
+    /// The number of timers that are probed in each thread's connections.
     const PROBES: u32 = 50;
     const LATER: Duration = Duration::from_secs(300);
     const SOON: Duration = Duration::from_millis(3);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// The connections of one job, all armed.
+    /// Makes the connections of one job, and arms all their timers.
     pub(super) fn new(timers: usize, delays: &Range<u64>, settle: Duration) -> Self {
         let fires = Fires::default();
         let service = Arc::new(C::start(1, fires.handler()));
@@ -114,13 +114,13 @@ impl<C: Owned> Armed<C> {
         self.service.pending(&mut self.connections)
     }
 
-    /// Checks that no timer is lost, that none is pending that was disarmed, and that none has fired.
+    /// Checks that no timer is lost, that no disarmed timer is pending, and that none has fired.
     pub(super) fn check(&mut self) {
         assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
         assert_eq!(self.pending(), self.left, "{}: pending", C::NAME);
     }
 
-    /// Checks that some of the timers, after all these operations, still fire when they are due and not before.
+    /// Checks some timers after all these operations. They must still fire when they are due, and not before.
     fn probe(&mut self, timers: usize) {
         self.arm_probes(timers, Self::LATER);
         let before = self.pending();

@@ -1,8 +1,8 @@
-//! A proxy whose connections wait for each request and each answer with a timeout, on a machine that has nothing to
+//! A proxy whose connections wait for each request and each answer with a timeout. The machine has no processor time to
 //! spare.
 //!
-//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores: the timer's threads have to get
-//! theirs from it.
+//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores. The timer's threads compete with
+//! this runtime.
 
 use super::shots::Sorted;
 use crate::case::Case;
@@ -62,9 +62,9 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The bytes of a request and of an answer.
+/// The number of bytes of a request and of an answer.
 const MESSAGE: usize = 64;
-/// The first byte of a message.
+/// The first byte of a request that must be answered, and of its answer.
 const ANSWERED: u8 = 1;
 const UNANSWERED: u8 = 2;
 const GIVEN_UP: u8 = 3;
@@ -81,12 +81,12 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers: connections, time_ms, lead_ms, ..Case::named(name) }]
 }
 
-/// The timer of a proxy.
+/// The timers of a proxy.
 trait Timers: Clone + Send + Sync + 'static {
-    /// Begins on the runtime.
+    /// Starts on the runtime.
     fn begin(&self) {}
 
-    /// The future's output, or `None` if it was not ready at `deadline`.
+    /// Returns the future's output, or `None` if the future was not ready at `deadline`.
     fn within<F: Future<Output: Send> + Send>(
         &self,
         deadline: Instant,
@@ -156,11 +156,11 @@ impl Timers for Tokio {
     }
 }
 
-/// The record of the time from `begin` to `end`.
+/// The measurements between `begin` and `end`.
 struct Record {
     begin: Instant,
     end: Instant,
-    /// The number of all requests, those outside of that time included.
+    /// The number of all requests, also of those outside the measured time.
     requests: AtomicU64,
     answers: Mutex<Vec<u64>>,
     lateness: Mutex<Vec<u64>>,
@@ -190,7 +190,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Reads a message. `None` if the other side has closed.
+/// Reads a message. Returns `None` if the other side has closed.
 async fn read(stream: &mut TcpStream) -> Option<Message> {
     let mut message = [0; MESSAGE];
     match stream.read_exact(&mut message).await {
@@ -207,7 +207,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Answers each request that wants it.
+/// Answers each request that wants an answer.
 async fn serve(mut stream: TcpStream) {
     while let Some(message) = read(&mut stream).await {
         if message[0] == ANSWERED && stream.write_all(&message).await.is_err() {

@@ -1,4 +1,4 @@
-//! A new deadline for a random one of many pending timers, over and over, from one thread.
+//! One thread repeatedly gives a new deadline to a random timer of many pending timers.
 
 use super::owned::{self, Work, in_iterations};
 use super::{LONG, below};
@@ -44,7 +44,7 @@ fn turn<C: Owned>(case: &Case) -> Figures {
 }
 
 struct Refreshes {
-    /// Every timer once.
+    /// The first refreshes, which give each timer a deadline once.
     first: Vec<Refresh>,
     order: Vec<Refresh>,
 }

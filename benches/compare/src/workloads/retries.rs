@@ -1,4 +1,4 @@
-//! A queue of jobs to be tried again: their lateness, and their cost in CPU time.
+//! A queue of jobs that are tried again. The figures are their lateness and their processor time.
 
 use super::shots::Sorted;
 use crate::case::Case;
@@ -57,14 +57,14 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![case(1), case(2)]
 }
 
-/// The items, which are numbers, and the deadline of each.
+/// The items of the queue, which are numbers, with the deadline of each.
 struct Jobs {
     deadlines: Vec<Instant>,
     received: AtomicUsize,
     consumers: usize,
 }
 
-/// Items that a consumer has received, with the nanoseconds from their deadlines.
+/// The items that a consumer has received. Each has its lateness in nanoseconds.
 type Received = Vec<(usize, u64)>;
 
 impl Jobs {
@@ -77,7 +77,8 @@ impl Jobs {
         Self { deadlines, received: AtomicUsize::new(0), consumers: case.threads[0] }
     }
 
-    /// Pushes each item into `queue`, which was filled and cleared before. Times the pushes; in ns.
+    /// Pushes each item into `queue`, which was filled and cleared before. Returns the time of the pushes, in
+    /// nanoseconds.
     fn push<Q>(&self, queue: &mut Q, push: impl Fn(&mut Q, usize, Instant), clear: impl Fn(&mut Q)) -> f64 {
         let push_all = |queue: &mut Q| {
             self.deadlines.iter().enumerate().for_each(|(item, deadline)| push(queue, item, *deadline));
@@ -123,7 +124,7 @@ impl Jobs {
     }
 }
 
-/// The CPU time since `before`.
+/// Returns the processor time since `before`.
 fn since(before: Option<Duration>) -> Option<Duration> {
     Some(cpu_time()? - before?)
 }

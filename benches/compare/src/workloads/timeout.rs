@@ -1,4 +1,4 @@
-//! A time limit on a future that is ready: made, polled once and dropped.
+//! A time limit on a future that is ready. The limit is made, polled once and dropped.
 
 use super::start::{Lap, Limit, Start, nanos_each};
 use crate::case::Case;
@@ -37,7 +37,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// The operations of each thread before the time is taken.
+/// The number of operations that each thread makes before the measurement.
 const WARM_UP: usize = 1_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -86,7 +86,7 @@ fn sum_of(numbers: Range<usize>) -> usize {
     numbers.sum()
 }
 
-/// Checks that the limit on a future that is never ready ends at its time, and not before.
+/// Checks a limit on a future that is never ready. The limit must end at its time, and not before.
 fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     const SOON: Duration = Duration::from_millis(3);
     let on_job = Arc::clone(service);

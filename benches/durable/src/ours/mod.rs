@@ -1,4 +1,4 @@
-//! A turn of ours: the same work as `peers/run.mjs`, in a process of its own.
+//! A turn of our store: the same work as in `peers/run.mjs`, in its own process.
 
 mod deliveries;
 mod figures;
@@ -25,7 +25,7 @@ pub(crate) struct Task {
     pub(crate) sizes: Sizes,
     pub(crate) config: Config,
     pub(crate) dir: PathBuf,
-    /// For the turn after a kill: the moment at which it began, in seconds since 1970.
+    /// The moment at which this turn began, in seconds since 1970. Only the turn after a kill has it.
     #[serde(default)]
     pub(crate) begin: f64,
 }
@@ -35,14 +35,14 @@ pub(crate) struct Task {
 pub(crate) struct Sizes {
     one: usize,
     pub(crate) waiting: usize,
-    /// The callers of the part with several callers; 64 if it is 0.
+    /// The number of callers in the part with several callers; 0 counts as 64.
     callers: usize,
     batch: usize,
     pub(crate) rate: usize,
     pub(crate) seconds: u64,
     pub(crate) lead: u64,
     pub(crate) timers: usize,
-    /// The timers that are due at one moment, in the case of the service.
+    /// The number of timers that are due at one moment, in the case of the service.
     pub(crate) herd: usize,
     pub(crate) quiet: u64,
     pub(crate) idle: u64,
@@ -57,10 +57,10 @@ pub(crate) struct Sizes {
 pub(crate) struct Config {
     durability: String,
     ends: String,
-    /// Whether the turn is one of the service, and not of the library.
+    /// Whether the turn measures the service instead of the library.
     #[serde(default)]
     service: bool,
-    /// The setting of the Redis server on which the store is; none for a store in a file.
+    /// The setting of the Redis server that has the store; `None` for a store in a file.
     #[serde(default)]
     appendfsync: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The version, and structures of other versions.
+//! Tests the version, and structures of other versions of the library.
 
 use crate::MS;
 use crate::support::*;
@@ -21,7 +21,7 @@ fn the_version_of_header_and_library_is_that_of_the_crate() {
     assert_eq!(parts.join("."), version.split('-').next().unwrap());
 }
 
-/// Programs have arrays of events: a later version may give a meaning to a reserved word, and must not move the other
+/// Programs have arrays of events. So a later version may give a meaning to a reserved word, but must not move other
 /// fields.
 #[test]
 fn an_event_keeps_its_layout() {

@@ -1,4 +1,4 @@
-//! A null for each pointer of each function.
+//! Passes a null for each pointer of each function.
 
 use crate::MS;
 use crate::support::*;
@@ -7,12 +7,13 @@ use std::ptr::{null, null_mut};
 use tb_status::*;
 use tourbillon_c::*;
 
-/// A call with a null where a null is not allowed.
+/// A call with a null for a pointer that must not be null.
 type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
 unsafe extern "C" fn wake(_: *mut c_void) {}
 
-/// For each function, the calls with exactly one pointer wrong; none for functions without a required pointer.
+/// Returns each function with its wrong calls. Each call has exactly one wrong null. Functions without a required
+/// pointer have no calls.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     let World { engine, polled, looping, looped } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
@@ -99,7 +100,7 @@ fn every_function_detects_a_null() {
     }
 }
 
-/// A new function must be added to the table above.
+/// A new function of the header must be added to the table above.
 #[test]
 fn every_function_of_the_header_is_in_the_table_of_nulls() {
     let world = World::new();

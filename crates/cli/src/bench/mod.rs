@@ -1,5 +1,5 @@
-//! Measures a running service: puts load on it, receives the callbacks, checks the result, and removes everything that
-//! it made.
+//! Measures a running service. Puts load on the service, receives the callbacks, checks the result, and removes
+//! everything that it made.
 
 mod load;
 mod receiver;
@@ -61,7 +61,7 @@ enum Kind {
     Callback,
 }
 
-/// Percentiles of a time, in milliseconds.
+/// The percentiles of some measured times, in milliseconds.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_ms: f64,
@@ -97,29 +97,31 @@ struct Report {
     created: u64,
     created_per_second: f64,
     creation: Percentiles,
-    /// The number of creations that surely failed. `unknown` counts creations whose outcome is unknown.
+    /// The number of creations that failed for certain, so their timers do not exist.
     failed: u64,
+    /// The number of creations whose outcome is unknown, since no answer came.
     unknown: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// Whether the service's own counts agree with these.
+    /// Whether the service's own counts agree with the counts of this report.
     check: Check,
 }
 
-/// Numbers about the callbacks that arrived.
+/// The numbers and times of the callbacks that arrived.
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
-    /// The number of callbacks that arrived more than once, which is permitted.
+    /// The number of callbacks that arrived more than once. The service may repeat a callback.
     repeated: u64,
     arrived_per_second: f64,
-    /// The time between due moment and arrival, by the clocks of the service and of this process.
+    /// The time from the due moment to the arrival. The service's clock gives the first, this process's clock the
+    /// second.
     lateness: Percentiles,
 }
 
-/// The result of a comparison with the service's counters.
+/// The result of a comparison of this program's counts with the service's counts.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
@@ -130,7 +132,7 @@ struct Check {
 struct Place {
     timers: Namespace,
     name: String,
-    /// Whether the namespace was made only for the measurement.
+    /// Whether the measurement has made the namespace for itself, and removes it at the end.
     is_own: bool,
     label: String,
 }
@@ -149,8 +151,8 @@ impl Place {
         }
     }
 
-    /// Returns how many timers of this measurement the service stores. In a namespace of its own, it reads the
-    /// counters. Otherwise it lists the timers.
+    /// Returns the number of timers of this measurement that the service stores. In a namespace of its own, reads the
+    /// namespace's counters. Otherwise counts the listed timers.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -160,7 +162,7 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes everything that the measurement made, also timers whose creation was interrupted.
+    /// Removes everything that the measurement has made, and also timers whose creation was interrupted.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();
@@ -180,7 +182,7 @@ impl Place {
             };
             match left {
                 Ok(()) => return Ok(()),
-                // A delivery that has begun ends within the time of an attempt, so try again.
+                // A delivery that has begun may keep the namespace for the time of an attempt. So try again.
                 Err(Error::Problem(_) | Error::Invalid(_)) if begin.elapsed() < Duration::from_secs(20) => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -190,7 +192,7 @@ impl Place {
     }
 }
 
-/// Runs a measurement. Always removes the timers that it made, also after Ctrl-C.
+/// Runs a measurement. Always removes the timers that it has made, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,
@@ -198,7 +200,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     let mut interrupt = pin!(tokio::signal::ctrl_c());
-    // The first poll registers the signal. From now on, Ctrl-C does not end the process.
+    // The first poll registers the handler of Ctrl-C. From now on, Ctrl-C does not end the process.
     let is_early = poll_fn(|context| Poll::Ready(interrupt.as_mut().poll(context).is_ready())).await;
     let place = Place::make(client, namespace).await?;
     let result = tokio::select! {
@@ -236,7 +238,7 @@ async fn measure(bench: &Bench, place: &Place, client: &Client) -> Result<Report
         body: "x".repeat(bench.body),
         label: place.label.clone(),
     };
-    // Only some tokens may read the counters of the whole service.
+    // Without a right to the whole service, a token may not read these counters. Then their check is left out.
     let before = client.stats().await.ok().map(|stats| stats.created);
     let begin = Instant::now();
     let load =

@@ -18,14 +18,14 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_client::api::Moment;
 
-/// Numbers about the callbacks that arrived.
+/// The numbers and times of the callbacks that arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
-    /// How often each callback arrived, by its id.
+    /// The number of arrivals of each callback, by the callback's id.
     pub(super) ids: HashMap<Box<str>, u32>,
     /// The number of callbacks that arrived more than once.
     pub(super) repeated: u64,
-    /// The time between due moment and arrival, in microseconds.
+    /// The times from the due moments to the arrivals, in microseconds.
     pub(super) lateness: Histogram<u64>,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -79,7 +79,7 @@ impl Receiver {
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    // The process has too many open files at the moment, so try again.
+                    // An error means that the process has too many open files at the moment. So try again.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
@@ -101,7 +101,7 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all these callbacks have arrived, or until no callback has arrived for `patience`.
+    /// Waits until all these callbacks have arrived. Gives up once no callback has arrived for `patience`.
     pub(super) async fn wait_for(&self, ids: &[Box<str>], patience: Duration) {
         let mut seen = (0, Instant::now());
         loop {

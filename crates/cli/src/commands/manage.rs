@@ -1,4 +1,4 @@
-//! Commands about namespaces, and the command that prints this program's settings.
+//! Runs the commands about namespaces, and the command that prints this program's settings.
 
 use crate::config::Config;
 use crate::exit::Failure;
@@ -84,7 +84,7 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// Returns the namespace's limits after the change that the flags ask for.
+/// Returns the namespace's limits, with the changes that the flags ask for. Limits without a flag stay as they are.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)

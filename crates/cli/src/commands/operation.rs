@@ -1,4 +1,4 @@
-//! The command about operations: changes of many timers that the service makes in the background.
+//! Runs the command about operations: changes of many timers that the service makes in the background.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, word};
@@ -16,7 +16,7 @@ pub(crate) struct Which {
     wait: bool,
 }
 
-/// Lists the operations of a namespace, or prints a single operation.
+/// Lists the operations of a namespace. If the user names an id, prints only the operation with this id.
 pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let Some(id) = which.id else {
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
@@ -37,8 +37,8 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
-/// Prints an operation, and waits for its end first if `waits` is set. `verb` says what happens to the timers. Fails if
-/// the operation has failed.
+/// Prints an operation. If `waits` is set, waits for the operation's end first. `verb` says what the operation does to
+/// its timers. Fails if the operation has failed.
 pub(super) async fn show(
     mut operation: Operation,
     waits: bool,

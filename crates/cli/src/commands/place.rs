@@ -1,4 +1,4 @@
-//! The command that makes a timer.
+//! Runs the command that makes a timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, word};
@@ -112,7 +112,7 @@ impl From<Present> for IfPresent {
     }
 }
 
-/// The largest file that is read, in bytes. No timer can be larger.
+/// The largest file that a command reads, in bytes. The service accepts no timer of this size.
 const LARGEST: u64 = 16 << 20;
 
 /// Reads a file, or the standard input if the path is `-`.
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Builds the timer from the file and the flags. Flags win.
+/// Builds a timer from the file and the flags. A flag wins over the same field in the file.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -186,7 +186,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Makes a timer, and prints the outcome.
+/// Makes a timer on the service. Prints whether it was made, or replaced or kept another timer.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

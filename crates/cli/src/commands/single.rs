@@ -1,4 +1,4 @@
-//! Commands that show or change a single timer.
+//! Runs the commands that show or change a single timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, table, word};
@@ -41,7 +41,7 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Prints a timer.
+/// Prints a timer, with a line for each of its fields.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// Returns the events of a timer's past as rows of a table, sorted by time.
+/// Returns the events of a timer's past as rows of a table, the earliest first.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {
@@ -135,7 +135,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
         let outcome = attempt.outcome.as_ref().map_or_else(|| "under way".to_owned(), word);
         let status = attempt.status.map(|status| format!("status {status}"));
         let repeat = attempt.may_repeat.as_ref().map(|cause| format!("may be repeated: {}", word(cause)));
-        // The error names the status already.
+        // The column of the error already has the status.
         let status = status.filter(|_| attempt.error.is_none());
         let parts = [status, attempt.error.clone(), attempt.answer.clone(), repeat];
         let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
@@ -156,7 +156,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
     all.into_iter().map(row).collect()
 }
 
-/// Cancels a timer. The exit code shows whether the timer existed, and whether its delivery had begun.
+/// Cancels a timer. The exit code says whether the timer existed, and whether its delivery had begun.
 pub(crate) async fn cancel(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let cancelled = which.at(timers).cancel().await?;
     output.value(&cancelled, |cancelled| word(&cancelled.result))?;
@@ -171,7 +171,7 @@ fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure>
     Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
 }
 
-/// Sets the due moment of a timer.
+/// Moves a timer to another due moment.
 pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = to.which.at(timers);
     let moved = match (to.at, to.delay) {
@@ -191,7 +191,7 @@ pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> R
     changed(&which.at(timers).pause().await?, "paused", output)
 }
 
-/// Ends the pause of a timer.
+/// Ends the pause of a timer, which is then delivered when it is due.
 pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).resume().await?, "resumed", output)
 }

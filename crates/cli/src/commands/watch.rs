@@ -1,4 +1,4 @@
-//! Commands that watch the service while it runs.
+//! Runs the commands that show the service's events and numbers while it runs.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, plain, print, table, word};
@@ -55,7 +55,7 @@ fn line(event: &Event) -> String {
     let mut line = format!("{} {:<9} {}", event.at, word(&event.kind), event.namespace);
     let mut add = |name: &str, value: String| {
         if !value.is_empty() {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _written = write!(line, " {name}{value}");
         }
     };
@@ -77,7 +77,7 @@ pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure
     Ok(print(&text(&stats, None))?)
 }
 
-/// Returns the service's numbers as a table. Shows rates if `before` has earlier numbers.
+/// Returns the service's numbers as a table. If `before` has earlier numbers, the table also shows rates.
 fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     let rate = |now: u64, count: fn(&ServiceStats) -> u64| {
         let Some(before) = before else { return String::new() };
@@ -125,7 +125,7 @@ pub(crate) struct Top {
     once: bool,
 }
 
-/// The terminal's alternate screen, with a hidden cursor. Dropping it restores the terminal.
+/// The terminal's alternate screen, with a hidden cursor. Dropping the value restores the terminal.
 struct Screen;
 
 impl Screen {
@@ -149,12 +149,12 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the service's numbers live until Ctrl-C. Without a terminal, prints them once.
+/// Shows the service's numbers until the user presses Ctrl-C. Prints them only once if the output is not a terminal.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
     }
-    // A single future waits for the signal all the time, since a signal that nobody waits for would be lost.
+    // A single future waits for Ctrl-C from beginning to end. A signal that arrives while nothing waits would be lost.
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => Ok(()),
@@ -162,7 +162,7 @@ pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) ->
     }
 }
 
-/// Shows the numbers repeatedly. If the service cannot be reached, the title shows the error.
+/// Shows the service's numbers again and again. If the service cannot be reached, the title shows the error.
 async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;

@@ -12,46 +12,47 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Describes the timer that is made for each instant.
+/// The description of the timers that a schedule makes for its instants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// The name of the handler's kind.
+    /// The kind of the timers.
     pub kind: Box<str>,
-    /// The handler's argument.
+    /// The payload, which the handler gets.
     pub payload: Payload,
     /// The labels of the occurrences. Each occurrence also has the schedule's own label.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
-    /// The policy for deliveries that fail. Its `misfire` and `jitter` are ignored, since the schedule has its own.
+    /// The policy for failed deliveries. Its `misfire` and `jitter` are ignored: the schedule has its own rules for
+    /// these.
     #[serde(default)]
     pub policy: Policy,
 }
 
-/// A schedule as it is shown to callers.
+/// A schedule, as callers get it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ScheduleView {
-    /// The schedule's name.
+    /// The name of the schedule.
     pub at: ScheduleKey,
-    /// The rule.
+    /// The rule of the schedule.
     pub schedule: Schedule,
-    /// The description of the timer that is made for each instant.
+    /// The description of the timers that the schedule makes.
     pub template: Template,
-    /// How far the schedule is.
+    /// The progress of the schedule, with its counters.
     pub progress: Progress,
-    /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is
-    /// paused or has ended, or if its plan cannot be followed.
+    /// The moment at which the next occurrence is due, which is the next instant plus the jitter. `None` if the
+    /// schedule is paused or has ended, or if its plan is not valid.
     pub due: Option<UtcMillis>,
-    /// The time for which the schedule's next decision has been due.
+    /// The time by which the schedule's next decision is late.
     pub overdue: Duration,
 }
 
-/// One page of a list of schedules.
+/// A page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
     /// The schedules, in the order of their keys.
     pub schedules: Vec<ScheduleView>,
-    /// The place at which the next page begins; `None` at the end of the list.
+    /// The cursor of the next page. `None` at the end of the list.
     pub next: Option<Cursor>,
 }
 
@@ -61,9 +62,9 @@ pub struct SchedulesPage {
 pub struct BackfillStep {
     /// The number of occurrences that were stored.
     pub stored: u64,
-    /// The number of instants that had their occurrences already.
+    /// The number of instants whose occurrences already existed.
     pub repeated: u64,
-    /// The instant after which the backfill goes on; `None` if it is done.
+    /// The instant after which the backfill continues. `None` if the backfill is complete.
     pub reached: Option<UtcMillis>,
 }
 
@@ -75,11 +76,11 @@ pub enum ScheduleFault {
     NotFound,
     /// The key or the namespace is empty, too long, or has the control character U+001F.
     Key,
-    /// The end of the schedule is before its start.
+    /// The schedule's end is before its start.
     EndBeforeStart,
-    /// The plan cannot be followed.
+    /// The schedule's plan is not valid.
     Plan(PlanError),
-    /// The namespace has this number of schedules, the most that the call permits.
+    /// The namespace already has this number of schedules, which is the most that the call permits.
     Full(u64),
     /// The store failed.
     Store(StoreError),
@@ -114,7 +115,7 @@ impl From<StoreError> for ScheduleFault {
     }
 }
 
-/// An event of a schedule, for an observer.
+/// An event of a schedule, as an observer gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleEvent {
@@ -125,19 +126,19 @@ pub enum ScheduleEvent {
         /// The instant of the occurrence.
         instant: UtcMillis,
     },
-    /// This number of instants passed unnoticed and got no occurrences.
+    /// This number of instants were missed, and got no occurrences.
     Missed(u64),
-    /// This number of instants were skipped because of an overlap.
+    /// This number of instants were skipped because an occurrence had not ended.
     Skipped(u64),
-    /// The plan cannot be followed any more. The schedule waits until it is changed or resumed.
+    /// The plan is not valid any more, for this reason. The schedule waits until it is changed or resumed.
     Parked(Box<str>),
-    /// No instant is left.
+    /// The schedule has no further instant.
     Ended,
-    /// The next instant was computed anew, since a clock that was ahead had brought the schedule further.
+    /// The next instant was computed again, since it had been computed while the clock was ahead.
     Followed {
-        /// The next instant before the computation; `None` if the schedule had ended.
+        /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The next instant now.
+        /// The new next instant.
         to: UtcMillis,
     },
 }

@@ -1,9 +1,10 @@
 //! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
-//! A store on a server cannot lock the server's data while it decides on the effect of an operation. It reads the few
-//! timers that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server. The
-//! server makes them only if the timers that the dry run was given have not changed since. If a timer has changed, the
-//! store reads it again and starts again. So the same code decides in all stores, and the operations mean the same.
+//! A store on a server cannot lock the server's data while it decides on the effect of an operation. The store reads
+//! the few timers that the operation names. A [`DryRun`] then computes the effect, and the store sends the [`Changes`]
+//! to the server. The server makes them only if the timers that the dry run was given have not changed since. If a
+//! timer has changed, the store reads it again and starts again. So the same code decides in all stores, and the
+//! operations mean the same.
 //!
 //! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
 //! server verifies them.
@@ -37,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
 /// The version of the records that [`encode`] writes. [`decode`] reads no other version. So if processes of several
-/// versions share a store, the store needs a separate layout for each number.
+/// versions share a store, the store needs a separate layout for each version of records.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
 /// Writes a timer as the bytes of a record. The record does not contain the id.
@@ -62,8 +63,8 @@ pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
 }
 
-/// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store calls this
-/// for all operations of a batch before it makes the first.
+/// Checks the arguments of an operation. Fails if an argument is beyond a limit, or if no store can store the new
+/// timer. A store checks all operations of a batch before it applies the first operation.
 ///
 /// # Errors
 ///
@@ -84,27 +85,27 @@ pub struct DryRun {
 /// The changes that operations make, and the assumptions on which they rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that change. The server must also verify that the other timers which the dry run was given are still
+    /// The timers that change. The server must verify that all timers given to the dry run, changed or not, are still
     /// the same.
     pub timers: Vec<Change>,
     /// Ids under which the server must have no timer.
     pub absent: Vec<TimerId>,
     /// Keys that no timer on the server may have.
     pub free: Vec<KeyOf>,
-    /// Ids that the server must not remember as those of ended timers.
+    /// Ids that must not be among the server's remembered ids of ended timers.
     pub forgotten: Vec<TimerId>,
     /// Ids of timers that end with these changes, and the moments until which they are remembered.
     pub remember: Vec<(TimerId, UtcMillis)>,
-    /// Ids that the server must forget.
+    /// Ids of ended timers that the server must forget.
     pub forget: Vec<TimerId>,
 }
 
 /// The change of one timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The timer as the dry run was given it; `None` if it is new.
+    /// The timer before the change, as the dry run was given it. `None` for a new timer.
     pub before: Option<Timer>,
-    /// The timer as it must be stored; `None` if it must be removed.
+    /// The timer after the change, as it must be stored. `None` if the timer must be removed.
     pub after: Option<Timer>,
 }
 
@@ -191,7 +192,7 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Ends the leases of the given timers whose time is over.
+    /// Ends the leases whose time is over, of all timers that the dry run was given.
     ///
     /// # Errors
     ///
@@ -275,14 +276,14 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The entries of the timers that the dry run was given, and a record of the reads that found nothing.
+/// The table entries of the timers that the dry run was given, and the reads that found no entry.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The entries that were asked for and not found. The changes list them as assumptions.
+/// The keys of entries that a read or a removal did not find. The changes list them as assumptions.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

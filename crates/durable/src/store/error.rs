@@ -4,7 +4,7 @@ use core::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// An error of a store. An operation that returns it has had no effect, unless the kind is
+/// An error of a store. An operation that fails with this error has had no effect, unless the kind is
 /// [`Unknown`](StoreErrorKind::Unknown).
 #[derive(Clone, Debug)]
 pub struct StoreError {
@@ -21,12 +21,11 @@ pub enum StoreErrorKind {
     Locked,
     /// The store was written by a later version of this crate.
     NewerSchema,
-    /// The store was written by an earlier version of this crate, and is not read any more.
+    /// The store was written by an earlier version of this crate, whose format is not read any more.
     OlderSchema,
     /// The store cannot be written.
     ReadOnly,
-    /// The disk is full, or the memory of the server that has the store. The store takes changes again once there is
-    /// room.
+    /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
     Full,
     /// The store's structure is damaged.
     Corrupt,
@@ -73,7 +72,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Returns whether the same operation may succeed later.
+    /// Returns whether a repetition of the failed operation may succeed later.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -90,7 +89,7 @@ impl StoreError {
 impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> Self {
         let kind = match error.kind() {
-            // A file that may not grow is a quota too.
+            // A limit on the length of a file counts as a quota.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 StoreErrorKind::Full
             }

@@ -28,7 +28,7 @@ pub enum Point {
     BeforeJournalWrite,
     /// Records were written to the journal, and are not synced.
     AfterJournalWrite,
-    /// Records were synced, and the mark that makes them valid is not yet written.
+    /// Records were synced. The seal, a mark behind them that says so, is not written yet.
     AfterJournalSync,
     /// The answers to a batch's callers are about to be sent.
     BeforeAnswers,
@@ -75,8 +75,8 @@ impl Point {
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<Box<dyn Fn(Point) + Send + Sync>> = std::sync::OnceLock::new();
 
-/// Sets the function that is called whenever a store of this process reaches a point. It runs on the thread that
-/// reaches the point. Only the first function of a process counts.
+/// Sets the function that is called whenever a store of this process reaches a point. The function runs on the thread
+/// that reaches the point. Only the first function that a process sets counts.
 #[cfg(feature = "failpoints")]
 pub fn on_reach(hook: impl Fn(Point) + Send + Sync + 'static) {
     // A second function is dropped, as documented.

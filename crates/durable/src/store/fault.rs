@@ -16,7 +16,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Makes a fault in a table, or in the part of another store that corresponds to it.
+    /// Makes a fault. `table` is the name of the table, or of the corresponding part of a store without tables.
     ///
     /// ```
     /// use tourbillon_durable::store::Fault;

@@ -5,21 +5,23 @@ use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Chooses the timers of a list: those that meet all conditions that are given. By default these are all timers.
+/// Chooses the timers of a list: those that meet all given conditions. Without conditions the list has all timers.
 ///
-/// One condition chooses the index by which the store finds the timers. It is the first of these that is given: the
-/// label, the beginning of the key (but for dead timers), the reason, the phase. The list has the order of that index:
-/// by label and id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by the
-/// moment of death. Without any of these conditions the order is that of the ids. Each order can be reversed.
+/// One condition chooses the index by which the store finds the timers. The store tries the conditions in this order:
+/// the label, the beginning of the key (except for dead timers), the reason, the phase. The list has the order of the
+/// index. Labelled timers come by id, and timers with a key prefix by key. Pending timers, and timers parked for a
+/// given reason, come by due moment. Leased timers come by the end of the lease, and dead timers by the moment of
+/// death. Without any of these conditions the timers come by id. Each order can be reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace in which the timers are. `None` with a label or a key means the namespace whose name is empty.
+    /// The namespace of the timers. `None` means all namespaces. With a label or a key, `None` means the namespace
+    /// whose name is empty.
     pub namespace: Option<Box<str>>,
     /// A label that the timers have.
     pub label: Option<Box<str>>,
-    /// The beginning of the timers' keys. A dead timer has given up its key. So it is listed by its key only if the
-    /// phase is dead. A timer that was withdrawn during its delivery is not listed by its key.
+    /// The beginning of the timers' keys. A dead timer has given up its key. So a dead timer is listed by its key only
+    /// if `phase` is dead. A timer that was withdrawn during its delivery is not listed by its key.
     pub key_prefix: Option<Box<str>>,
     /// The phase in which the timers are.
     pub phase: Option<Phase>,
@@ -31,10 +33,10 @@ pub struct Filter {
     pub due_after: Option<UtcMillis>,
     /// The moment before which the timers are due.
     pub due_before: Option<UtcMillis>,
-    /// The moment after which the timers were made. A timer can have been made after now, if the store's clock was
-    /// ahead then.
+    /// The moment after which the timers were made. This moment may be in the future, since a clock that was ahead may
+    /// have made timers.
     pub created_after: Option<UtcMillis>,
-    /// Whether the list begins with the last timer of its order, and goes backwards.
+    /// Whether the list goes backwards, from the last timer of its order.
     pub descending: bool,
 }
 
@@ -92,12 +94,12 @@ impl Filter {
     }
 }
 
-/// The place at which a list goes on after a page. It is valid only with the filter of that page.
+/// The place at which a list goes on after a page. A cursor is valid only with the filter of its page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// Makes a cursor from bytes that a store has chosen. Only that store gives them a meaning.
+    /// Makes a cursor from bytes that a store has chosen. Only that store understands the bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;
@@ -119,12 +121,11 @@ impl Cursor {
 /// One answer to a request for a list of timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers. They may be fewer than asked for, or none, if the store had to look at many timers that do not meet
-    /// the conditions. A page with no other condition than a namespace, or a namespace and a phase, has timers unless
-    /// none are left, however many timers other namespaces have. Such a page is full if the namespace has at most 2,000
-    /// timers, and always if the phase is parked or dead. It may still be empty for pending or leased timers, if the
-    /// namespace has more than a million timers (50,000 on Redis) and they lie behind as many timers of other
-    /// namespaces.
+    /// The timers. They may be fewer than asked for, or none, if the store met many timers that the filter leaves out.
+    /// A filter with only a namespace, or a namespace and a phase, gives pages with timers until none are left. Such a
+    /// page is full if the namespace has at most 2,000 timers. It is always full if the phase is parked or dead. The
+    /// exception is a namespace with more than a million timers (50,000 on Redis). A page of its pending or leased
+    /// timers may be empty if they lie behind as many timers of other namespaces.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,

@@ -1,7 +1,7 @@
 //! A store in front of another store, with a hook that sees each call.
 //!
-//! By a hook, others add something to a store without a change of it: measurements, limits, faults for tests. The hook
-//! has one method for all calls, so that a new method of [`TimerStore`] is passed on in one place.
+//! A hook adds something to a store without a change of the store: measurements, limits, faults for tests. The hook has
+//! one method for all calls. So a new method of [`TimerStore`] is passed on in a single place.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
@@ -13,7 +13,8 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. The variants are named like the methods.
+/// A call of a [`TimerStore`] with an answer, in the form that a [`Hook`] sees. The variants are named like the
+/// methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
@@ -91,8 +92,8 @@ pub trait Hook: Send + Sync + 'static {
     /// The data that the hook copies from a call in [`see`](Self::see), for [`answer`](Self::answer).
     type Seen: Send;
 
-    /// Looks at a call before it is answered. Afterwards the operations belong to the store, so the hook copies from
-    /// them the data that [`answer`](Self::answer) needs.
+    /// Looks at a call before the store gets it. The hook copies the data that [`answer`](Self::answer) needs, since
+    /// the store takes the operations.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
     /// Answers a call. The call reaches the store behind the hook only when `pass_on` is called.

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All that it
-/// stores is lost with it, whatever the durability of a change.
+/// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All timers are
+/// lost when the store is dropped. The durability of a change has no effect.
 pub struct MemoryStore {
     tables: Mutex<InMemory>,
     clock: Arc<dyn Clock>,
@@ -45,7 +45,7 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables, with a list of the entries that the present transaction has changed, as they were before it.
+/// The tables, and the old values of the entries that the present transaction has changed.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
@@ -139,7 +139,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction that makes no claim by shares of namespaces.
+    /// Runs a transaction. A claim by shares of namespaces needs [`transact_in_turn`](Self::transact_in_turn) instead.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -147,14 +147,15 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction. If it succeeds, its changes and the turns are kept. Otherwise the changes are taken back,
-    /// and the turns begin anew.
+    /// Runs a transaction with the turns, which remember how far claims by shares have read the index. If the
+    /// transaction succeeds, its changes and the turns are kept. Otherwise the changes are taken back, and the turns
+    /// begin anew.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // A transaction that panicked has left its changes.
+        // A transaction that panicked has left its changes behind.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
@@ -172,7 +173,7 @@ impl MemoryStore {
                 }
                 Ok(result)
             }
-            // The turns begin anew.
+            // The turns stay empty, so claims read the index from its start again.
             Err(error) => {
                 tables.roll_back();
                 Err(error)

@@ -47,22 +47,22 @@ use tourbillon_words::UtcMillis;
 /// The future that a call of a store returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The failures that a change must survive once it is acknowledged.
+/// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// Nothing: the change is in memory when the call returns, and in the file some 20 ms later. A process that dies in
-    /// between loses it.
+    /// No failure. The change is in memory when the call returns, and in the file some 20 ms later. The change is lost
+    /// if the process dies in between.
     Volatile,
-    /// The death of the process, by SIGKILL for example: the change is with the operating system when the call returns,
-    /// and on the disk some 20 ms later. A machine that loses power in between loses it.
+    /// The death of the process, by SIGKILL for example. The operating system has the change when the call returns, and
+    /// the disk has the change some 20 ms later. The change is lost if the machine loses power in between.
     ProcessCrash,
-    /// The loss of power: the change is on the disk when the call returns. Callers that wait at the same time wait for
-    /// one write.
+    /// The loss of power: the change is on the disk when the call returns. Callers that wait at the same time share one
+    /// write.
     #[default]
     PowerLoss,
 }
 
-/// Decides the fate of a new timer whose key another timer has.
+/// Decides the fate of a new timer if another timer already has its key.
 ///
 /// ```
 /// use tourbillon_durable::Spec;
@@ -82,10 +82,10 @@ pub enum IfPresent {
     Keep,
     /// The new timer replaces the old timer.
     Replace,
-    /// The new timer replaces the old timer, and gets its due moment.
+    /// The new timer replaces the old timer, and takes over the old timer's due moment.
     ReplaceKeepDue,
-    /// The new timer replaces the old timer, if the old timer has this id. Otherwise the new timer is refused, with
-    /// [`Outcome::NotFound`] if no timer has the key.
+    /// The new timer replaces the old timer, if the old timer has this id. Otherwise the new timer is refused. If no
+    /// timer has the key, the outcome is [`Outcome::NotFound`].
     ReplaceOnly(TimerId),
 }
 
@@ -93,11 +93,13 @@ pub enum IfPresent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
-    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). The same holds
-    /// for an hour after the timer's end, if its caller chose the id ([`has_chosen_id`](Timer::has_chosen_id)). Only
-    /// with such an id is it safe to repeat the operation whenever its answer was lost.
+    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). An id that the
+    /// caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored for another hour after the timer's end.
+    /// So after a lost answer, an operation with a chosen id is safe to repeat. With any other id, a repetition may
+    /// store the timer again after its end.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws a timer; with an id, only if the timer has that id. A dead timer is dropped.
+    /// Withdraws the timer at this address. If an id is given, the timer must also have that id. A dead timer is
+    /// dropped.
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have this label, dead timers included, up to the limit.
     CancelLabelled {
@@ -108,10 +110,10 @@ pub enum Op {
         /// The greatest number of timers for this operation.
         limit: u32,
     },
-    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps the instant for
-    /// which it is scheduled, so the occurrences after it stay where they are.
+    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps its scheduled
+    /// instant. So the later occurrences of the series do not move.
     Move(Address, UtcMillis),
-    /// Stops a timer, or a series, from being delivered until it is resumed.
+    /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
     Pause(Address),
     /// Makes a paused timer, or series, pending again.
     Resume(Address),
@@ -125,16 +127,17 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Ends a lease before a delivery has begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again that is delivered at most once. Such a timer is removed at its claim. It is stored again if
-    /// it was not delivered, or if its handler has snoozed or parked it. It gets its new state. If its id or key is
-    /// another timer's by now, it is stored without the key, or not at all. The token is that of the claim. By it a
-    /// store whose answers can be lost recognizes a repeated operation, and stores nothing twice: it answers
-    /// [`Outcome::Repeated`], or [`Refusal::Stale`] if it cannot tell any more.
+    /// Stores a timer again after its claim, with its new state. A claim removes a timer that is delivered at most
+    /// once. The timer is stored again if it was not delivered, or if its handler has snoozed or parked it. If another
+    /// timer has its key by now, it is stored without the key. If a timer with its id is stored, nothing changes. The
+    /// token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by this
+    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`], or [`Refusal::Stale`] if it cannot
+    /// tell any more.
     Return(Box<Timer>, Token),
     /// Ends a lease and parks the timer for this reason, a limit of the user's for example.
     Park(TimerId, Token, Box<str>),
-    /// Makes timers pending again that were parked for this reason, up to a number. An occurrence of a paused series is
-    /// paused instead, and does not count. Unparking the reason [`PAUSED`] resumes the timers.
+    /// Makes timers pending again that are parked for this reason, at most this number. An occurrence of a paused
+    /// series becomes paused instead, and does not count. Unparking the reason [`PAUSED`] resumes the timers.
     Unpark(Box<str>, u32),
     /// Delivers a dead timer again.
     Replay(TimerId),
@@ -154,8 +157,8 @@ pub enum Outcome {
     Kept {
         /// The id of the timer that stays.
         id: TimerId,
-        /// The phase of the timer that stays. If it is [`Phase::Leased`], a delivery of it has begun, which may miss
-        /// the reason of the new timer.
+        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of that timer has begun.
+        /// The delivery may not know of the event for which the new timer was made.
         was: Phase,
     },
     /// The timer replaced another timer.
@@ -164,26 +167,26 @@ pub enum Outcome {
         new: TimerId,
         /// The id of the old timer.
         old: TimerId,
-        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
-        /// succeed.
+        /// The old timer's phase. If the phase is [`Phase::Leased`], a delivery of the old timer has begun and may
+        /// still succeed.
         was: Phase,
     },
-    /// The key is another timer's. The new timer is handed back.
+    /// Another timer has the key. The outcome hands the new timer back.
     KeyExists {
         /// The id of the timer that has the key.
         holder: TimerId,
         /// The timer that was refused.
         refused: Box<Timer>,
     },
-    /// The timer was withdrawn, and no delivery of it begins any more. Its record is handed back.
+    /// The timer was withdrawn, and no delivery of it begins any more. The outcome hands its record back.
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after a delivery had begun. No delivery follows that delivery.
     InFlight(TimerId),
     /// Timers were withdrawn, some of them after a delivery had begun.
     CancelledMany {
-        /// The number of timers, including those in flight.
+        /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
-        /// The number of timers in flight.
+        /// The number of withdrawn timers whose deliveries had begun.
         in_flight: u32,
         /// Whether timers with the label are left, for a further call.
         more: bool,
@@ -196,16 +199,16 @@ pub enum Outcome {
         id: TimerId,
         /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
-        /// The id of the next occurrence, if the timer is of a series that goes on.
+        /// The id of the next occurrence, if the timer belongs to a series that goes on.
         next: Option<TimerId>,
         /// The number of instants of the series that were left out because they had passed.
         skipped: u64,
     },
-    /// This number of timers were made pending again. If they are fewer than asked for, no timer is left that was
-    /// parked for the reason.
+    /// The number of timers that were made pending again. If the number is below the limit, no timer is parked for the
+    /// reason any more.
     Unparked(u32),
-    /// No timer is stored under that id or key. A timer that is delivered at most once is removed at its claim. So its
-    /// delivery may still begin after this outcome, until the lease of the claim is over.
+    /// No timer is stored under the id or key. A claim removes a timer that is delivered at most once. So the delivery
+    /// of such a timer may still begin after this outcome, until the lease of the claim is over.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
@@ -245,17 +248,18 @@ pub struct Claimed {
     pub now: UtcMillis,
     /// The timers, in the order of their due moments.
     pub leased: Vec<Leased>,
-    /// The due moment of the first timer that is still pending. It may have come already, if the limit was reached.
+    /// The due moment of the first timer that is still pending. If the claim has reached its limit, this moment may
+    /// have passed.
     pub next_due: Option<UtcMillis>,
-    /// After [`claim_in_turn`](TimerStore::claim_in_turn), the moment from which the next claim takes something. It is
-    /// later than `next_due` if due timers were left because their namespaces have their shares.
+    /// After [`claim_in_turn`](TimerStore::claim_in_turn), the moment from which the next claim takes something. The
+    /// claim leaves due timers whose namespaces have used up their shares. Then this moment is later than `next_due`.
     pub next_claim: Option<UtcMillis>,
-    /// The number of records that this claim could not read. They are set aside with their bytes.
+    /// The number of records that this claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// Instants of series that were left out.
+    /// Instants of series that were left out because they had passed.
     pub left_out: Vec<LeftOut>,
-    /// The moment at which the first lease of another holder ends, if this claim has taken over timers from holders
-    /// that may be gone. A reap should follow at that moment.
+    /// The moment at which a reap should follow, since the first lease of another holder ends then. `None` unless this
+    /// claim has taken over timers from holders that may be gone.
     pub next_reap: Option<UtcMillis>,
 }
 
@@ -306,7 +310,7 @@ pub struct Reaped {
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends.
     pub next: Option<UtcMillis>,
-    /// Instants of series that were left out.
+    /// Instants of series that were left out because they had passed.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -342,7 +346,7 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons, each with the number of timers that this page found for it.
+    /// The reasons, each with its number of timers in this page.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` at the end.
     pub next: Option<Cursor>,
@@ -356,8 +360,7 @@ pub struct Scrub {
     pub entries: u64,
     /// The number of times that the scrub has gone through the whole store.
     pub walks: u64,
-    /// The number of damaged entries: records that were set aside, entries that belonged to no timer, and timers that
-    /// lacked an entry.
+    /// The number of damaged entries: unreadable records, entries without a timer, and timers without an entry.
     pub damaged: u64,
 }
 
@@ -365,34 +368,34 @@ pub struct Scrub {
 ///
 /// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
 ///
-/// A read sees every change that was answered before it. It may also see a change whose caller still waits because the
-/// change is not durable yet. Such a change can be lost. A call of [`apply`](Self::apply) without operations makes
-/// everything durable that earlier reads have seen.
+/// A read sees every change that was answered before the read. It may also see a change whose caller still waits for
+/// the durability. Such a change can be lost. A call of [`apply`](Self::apply) without operations makes everything
+/// durable that earlier reads have seen.
 pub trait TimerStore: Send + Sync + 'static {
-    /// Returns the store's time. It decides which timers are due and which leases have ended.
+    /// Returns the store's time. This time decides which timers are due and which leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// Returns an id for a new timer with this namespace and key, different at each call. It is [`TimerId::fresh`] by
-    /// default. A store with several places may choose ids that tell where the timer is.
+    /// Returns an id for a new timer with this namespace and key. Each call returns another id. By default this is
+    /// [`TimerId::fresh`]. A store of several parts may choose ids that tell which part has the timer.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
     }
 
     /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these
-    /// changes, and all changes that were answered before, have the durability. So a call without operations makes
-    /// earlier changes durable.
+    /// changes and all changes answered before have the durability. So a call without operations makes earlier changes
+    /// durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
-    /// Claims timers that are due, those with the earliest due moments first, under the token of `by` and `claim`. The
-    /// claimant gives each of its claims a new number. The answer comes before the leases are durable, unless a timer
-    /// among them is delivered at most once. A claim may be made while earlier claims have no answer, and may be
-    /// answered before them.
+    /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases. So
+    /// the claimant gives each of its claims a new number. The answer comes before the leases are durable, unless one
+    /// of the timers is delivered at most once. Several claims may wait for their answers at the same time. Their
+    /// answers may come in another order.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
     /// Claims timers as [`claim`](Self::claim) does, but no namespace gets more than its share of a runtime's places
-    /// for deliveries. The timers of a namespace that has its share are passed over, and later timers of other
-    /// namespaces are claimed. By default a store ignores the shares and claims by the due moments alone.
+    /// for deliveries. If a namespace has its share, the claim passes over its timers, and takes later timers of other
+    /// namespaces. By default a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);
@@ -402,11 +405,11 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Claims timers that are parked for this reason and whose due moments have come, those with the earliest due
-    /// moments first. A store that several processes share looks in all its parts. Takes up to `wanted` timers. Takes
-    /// more, up to the limit, only if as many are left behind, since other processes may want them. A claim has a
-    /// number, as with [`claim`](Self::claim), and its leases are [recovered](Self::recover) in the same way. Returns
-    /// `None` if the store has no such claim: then [`put_back`](Self::put_back) serves instead.
+    /// Leases timers that are due and parked for this reason, the earliest due moments first. A store that several
+    /// processes share looks in all its parts. Takes up to `wanted` timers. Takes more, up to the limit, only if it
+    /// leaves as many behind for other processes. As with [`claim`](Self::claim), the claim has a number, by which its
+    /// leases can be [recovered](Self::recover). Returns `None` if the store cannot claim parked timers. Then the
+    /// caller uses [`put_back`](Self::put_back) instead.
     fn claim_parked(
         &self,
         by: Claimant,
@@ -422,8 +425,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the timers that claim number `claim` has leased, for a claimant that did not get the answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases: each lasts a whole lease time from now on. Returns the timers whose leases are lost, because
-    /// another holder has the timer, or the timer has ended.
+    /// Extends leases: each lease lasts a whole lease time from now on. Returns the timers whose leases are lost,
+    /// because another holder has the timer, or the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
     /// Ends leases whose time is over, up to the limit.
@@ -440,22 +443,23 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns a stored timer; `None` if no timer has this id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
-    /// Returns a page of the timers that match the filter. The store finds them by an index and never by counting.
+    /// Returns a page of the timers that match the filter. The store finds the page by an index, and does not count
+    /// through earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
     /// Returns the numbers of stored timers.
     fn counts(&self) -> Answer<'_, Counts>;
 
     /// Returns the numbers of pending timers by the time until they are due. A store bounds its work to a few
-    /// milliseconds, however many timers there are. Where that does not suffice, the span's
+    /// milliseconds, however many timers there are. If this work does not suffice for a span, its
     /// [`is_exact`](Span::is_exact) is false and its number is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
-    /// A damaged record that was set aside leaves index entries behind, by which its timer was found. Each such entry
-    /// is a fault with that timer's id. The operation that next uses the key or the label removes the entry, and so
-    /// does a claim.
+    /// A damaged record that was set aside leaves the index entries of its timer behind. Each of these entries is a
+    /// fault with the timer's id. The next operation by the entry's key or label removes the entry, and so does a
+    /// claim.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
@@ -463,50 +467,50 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Stores timers of a backup as they are, under their own ids. The mode for a key that exists ([`IfPresent`]) plays
     /// no part. Leased timers become pending, or paused if their series is paused. A timer that was withdrawn while it
-    /// was leased is left out. If an id or a key is another timer's, the import fails and changes nothing.
+    /// was leased is left out. If a stored timer has one of the ids or keys, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
-    /// Has `wake` called whenever a timer may have become due earlier than the last claim's answer said, and once for
-    /// each step of the clock. It is called from any thread, and must not block.
+    /// Registers `wake`, which the store then calls in two cases. A timer may be due earlier than the last claim's
+    /// answer said, or the clock has made a step. The call can come from any thread. `wake` must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// Returns the reason for which operations that store new timers are refused now, although others are made: the
-    /// disk is nearly full, for example. `None` if nothing is refused, or the store never refuses.
+    /// Returns the reason for which the store now refuses operations that store new timers: the disk is nearly full,
+    /// for example. Other operations go on. `None` if the store refuses nothing.
     fn refuses_new(&self) -> Option<StoreError> {
         None
     }
 
-    /// Gives up this process's part of a store that several processes share, so that the other processes need not wait
-    /// until the ownership runs out. Leases stay as they are. A runtime calls this at its end. A later claim makes the
-    /// process take part again.
+    /// Gives up this process's part of a store that several processes share. Without this call the other processes must
+    /// wait until the ownership runs out. Leases stay as they are. A runtime calls this at its end. A later claim makes
+    /// the process take part again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
     /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each operation is a
-    /// transaction of its own, and after an error any of them may have had its effect.
+    /// transaction of its own. After an error, any of the operations may then have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// Returns the number of parts of the store, each of which confirms ends of deliveries on its own. A runtime has at
-    /// most one batch of ends under way to each part, and goes on claiming while it waits: a part that does not answer
-    /// delays no other. If the number is 0, as in most stores, a runtime claims only once all ends have an answer. The
-    /// number does not change.
+    /// Returns the number of parts of the store. Each part confirms ends of deliveries by itself. A runtime has at most
+    /// one batch of ends under way to each part. It goes on claiming while it waits. So a part that does not answer
+    /// does not delay the other parts. If the number is 0, as in most stores, a runtime claims only once all ends have
+    /// an answer. The number does not change.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// Returns the number of the part, below [`parts`](Self::parts), to which the end of this timer's delivery is
-    /// reported. This process has claimed the timer. Must not wait.
+    /// Returns the number of the part to which the end of this timer's delivery is reported. The number is below
+    /// [`parts`](Self::parts). This process has claimed the timer. The method must not wait.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
 
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, only the
     /// timers of this process's part count. `limit` bounds the work of a page. A reason may be in several pages, with
-    /// other timers in each. Where the store can do so, the cost of all pages depends on the number of reasons, not on
-    /// that of timers.
+    /// other timers in each. Where possible, the cost of all pages depends on the number of reasons, not on the number
+    /// of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
@@ -521,8 +525,8 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Makes timers pending again that were parked for this reason, up to the limit, of those that this process would
-    /// claim. Returns their number. [`Op::Unpark`] is for the timers of all processes.
+    /// Makes timers pending again that are parked for this reason, up to the limit. Only timers that this process would
+    /// claim count, while [`Op::Unpark`] is for the timers of all processes. Returns the number of timers.
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;

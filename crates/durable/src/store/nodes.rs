@@ -2,7 +2,7 @@
 
 use tourbillon_words::UtcMillis;
 
-/// The processes that share a store, and the shards between which they divide its timers.
+/// The processes (nodes) that share a store, and the shards into which its timers are divided.
 ///
 /// A node looks for due timers only in the shards that it owns. The lease of a timer decides which node delivers the
 /// timer.
@@ -14,8 +14,8 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
-    /// The number of times that the store's data went back to an earlier state while this process had the store open. A
-    /// failover that lost the last writes does this.
+    /// The number of times that the store's data went back to an earlier state since this process opened the store. A
+    /// failover that loses the last writes sets the data back.
     pub set_backs: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct Nodes {
 pub struct Node {
     /// The number that this start has drawn at random. Each start draws anew, even under the same name.
     pub incarnation: u64,
-    /// The configured name. Several nodes may have the same.
+    /// The configured name. Several nodes may have the same name.
     pub name: Box<str>,
     /// The version of the program.
     pub version: Box<str>,
@@ -51,22 +51,22 @@ pub struct Shard {
     pub first_due: Option<UtcMillis>,
     /// The number of times that the shard has got an owner.
     pub epoch: u64,
-    /// The number of times that the shard was taken from an owner that had not released it. That owner had died, or
-    /// could not reach the store.
+    /// The number of times that the shard was taken from an owner that had not released the shard. Such an owner had
+    /// died, or could not reach the store.
     pub takeovers: u64,
     /// The moment of the last takeover that `takeovers` counts.
     pub taken_over: Option<UtcMillis>,
-    /// Whether the shard's server does not answer. The fields above are then from its last answer: nothing is known of
-    /// the time after [`polled`](Self::polled), and another timer may be the first by now.
+    /// Whether the shard's server does not answer. If so, the fields above are from the server's last answer. Nothing
+    /// is known of the time after [`polled`](Self::polled), and another timer may be the first by now.
     pub is_silent: bool,
-    /// Whether the shard's server has lost the shard, as after a restart without its data. Nobody delivers its timers,
-    /// and it takes no new timers, until somebody brings the shard back. The other shards go on.
+    /// Whether the shard's server has lost the shard, as after a restart without its data. Until somebody brings the
+    /// shard back, nobody delivers its timers, and the shard takes no new timers. The other shards go on.
     pub is_lost: bool,
 }
 
 impl Nodes {
-    /// Returns the time for which the shard's first timer has been due, as far as this process knows: see
-    /// [`Shard::is_silent`].
+    /// Returns the time for which the shard's first timer has been due, as far as this process knows.
+    /// [`Shard::is_silent`] says when it knows less.
     ///
     /// ```
     /// use std::time::Duration;

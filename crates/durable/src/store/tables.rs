@@ -2,7 +2,7 @@
 
 use super::error::StoreError;
 
-/// The tables of the ledger. Each variant says of which parts a key consists, and names the value if there is a value.
+/// The tables of the ledger. Each variant names the parts of a key, and the value if its entries have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -20,10 +20,10 @@ pub(crate) enum Table {
     Dead,
     /// Timers by their labels. Key: namespace, label, id.
     Labels,
-    /// Timers that own no key and are not dead. Key: namespace, id. Together with the owners of keys they are all
-    /// timers of a namespace but the dead.
+    /// Timers that own no key and are not dead. Key: namespace, id. This table and `Keys` together have all timers of a
+    /// namespace, except dead timers.
     Keyless,
-    /// Parked and dead timers by namespace. Key: namespace, phase, and the timer's key in the table of its phase.
+    /// Parked and dead timers by namespace. Key: namespace, phase, and the timer's key in `Parked` or `Dead`.
     Stopped,
     /// Ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is remembered.
     Recent,
@@ -83,7 +83,7 @@ impl Table {
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Calls `each` for the entries with keys from `from` on, in order, until it returns false.
+    /// Calls `each` for the entries with keys from `from` on, in order, until `each` returns false.
     fn scan(
         &self,
         table: Table,
@@ -91,8 +91,8 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Calls `each` for the entries with keys below `below`, all if it is `None`, from the last entry back, until it
-    /// returns false.
+    /// Calls `each` for the entries with keys below `below`, from the last entry back, until `each` returns false. If
+    /// `below` is `None`, begins with the last entry of the table.
     fn scan_back(
         &self,
         table: Table,
@@ -107,7 +107,7 @@ pub(crate) trait Tables {
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry. Returns its value, if there was one.
+    /// Removes an entry. Returns the entry's value; `None` if no entry has this key.
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
-//! Answers that come from other threads: no wake-up of the loop is lost.
+//! Tests answers of a store that come from other threads: the runtime's loop misses no wake-up.
 //!
-//! The leases are long, so no renewal wakes a loop that has missed an answer: it would wait for ten minutes.
+//! The leases are long, so no renewal wakes a loop that has missed an answer. Such a loop would wait for ten minutes.
 
 use crate::{Note, PATIENCE, eventually, secs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,20 +16,20 @@ use tourbillon_durable::{Durable, Incident, Spec, Verdict};
 
 const LEASE: Duration = Duration::from_secs(1_800);
 
-/// The instant at which another thread wakes a call.
+/// The way in which a call to the store is answered and its waker is called.
 #[derive(Clone, Copy, Debug)]
 enum Wake {
-    /// While the call is polled, by the thread that polls it.
+    /// The thread that polls the call wakes it, during the poll.
     DuringThePoll,
-    /// By another thread, which begins at once.
+    /// Another thread wakes the call, at once.
     AtOnce,
-    /// By another thread, after this many microseconds.
+    /// Another thread wakes the call after a time, in microseconds.
     After(u64),
-    /// Twice, the first time without an answer.
+    /// Another thread wakes the call twice, the first time without an answer.
     Twice,
 }
 
-/// Answers each call once another thread has woken it.
+/// A hook that answers each call only after its waker was called, mostly by another thread.
 struct Slow {
     rng: Mutex<fastrand::Rng>,
     waking: Mutex<Sender<(Wake, Waker, Arc<AtomicBool>)>>,
@@ -44,7 +44,7 @@ impl Slow {
     }
 }
 
-/// Wakes calls until the store is gone.
+/// Answers and wakes calls, in their order, until the store is dropped.
 fn wake(calls: &Receiver<(Wake, Waker, Arc<AtomicBool>)>) {
     for (wake, waker, is_answered) in calls {
         match wake {
@@ -86,7 +86,7 @@ impl Hook for Slow {
                 if is_answered.load(Ordering::SeqCst) {
                     return Poll::Ready(());
                 }
-                // Only the first waker is woken. A later poll would have the same waker.
+                // Only the waker of the first poll is kept. Later polls have the same waker.
                 if !core::mem::replace(&mut is_asked, true) {
                     let waker = context.waker().clone();
                     match wake {
@@ -116,7 +116,8 @@ impl Hook for Slow {
     }
 }
 
-/// Timers one by one and in crowds, handlers that answer on other threads, fetches of parked timers, and a stop.
+/// Runs a life for each seed: timers one by one and in crowds, handlers that answer on other threads, fetches of parked
+/// timers, and a stop.
 fn lives(parts: u32) {
     for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
@@ -180,7 +181,7 @@ fn answers_of_parts_from_other_threads_wake_the_loop() {
     lives(4);
 }
 
-/// A store that panics in its calls of one kind.
+/// A hook that panics in a call of one kind.
 #[derive(Default)]
 struct Panicking {
     kind: Mutex<Option<&'static str>>,
@@ -218,7 +219,7 @@ impl Hook for Panicking {
     }
 }
 
-/// Whatever call the store panics in, the leases of handlers that run are renewed afterwards: no timer is delivered a
+/// After a panic of the store in any call, the leases of running handlers are still renewed. So no timer is delivered a
 /// second time while its handler runs.
 #[test]
 fn a_panic_of_the_store_ends_no_renewals() {
@@ -241,7 +242,7 @@ fn a_panic_of_the_store_ends_no_renewals() {
         eventually(|| timers.stats().running == 1);
         let hook = store.hook();
         *hook.kind.lock().unwrap() = Some(kind);
-        // A claim and an end, which the renewals do not need.
+        // This timer brings a claim and an end, since some kinds wait for them.
         timers.schedule_blocking(Spec::new(Note(1))).unwrap();
         eventually(|| hook.panics.load(Ordering::SeqCst) == 1);
         let before = hook.renewals.load(Ordering::SeqCst);
@@ -257,7 +258,7 @@ fn a_panic_of_the_store_ends_no_renewals() {
     }
 }
 
-/// A stop finds a loop that sleeps until a moment that is far.
+/// A stop of the runtime wakes its loop, which sleeps until a far moment.
 #[test]
 fn a_stop_wakes_a_loop_that_waits_for_a_far_timer() {
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(1, 0)));

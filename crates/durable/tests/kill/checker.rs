@@ -1,4 +1,4 @@
-//! The checker: it reads logs, and knows nothing of a store.
+//! Checks the promises of the store by the logs of the processes alone. It knows nothing of the store.
 
 use crate::child::FIRST_ID;
 use crate::log::{Answer, Line};
@@ -11,14 +11,14 @@ pub(crate) struct History {
     lines: Vec<Line>,
 }
 
-/// A job by its log lines.
+/// The knowledge that the log lines give about a job.
 #[derive(Debug, Default)]
 struct Job {
     due: Option<u64>,
     is_created: bool,
-    /// A cancel was begun that may have had its effect.
+    /// Whether a cancel was begun, which may have had its effect.
     is_cancelled_perhaps: bool,
-    /// The first moment after which no delivery may begin.
+    /// The moment of the answer to a cancel, after which no delivery may begin. In microseconds.
     cancelled_at: Option<u64>,
     deliveries: Vec<Delivery>,
     is_left: bool,
@@ -32,31 +32,31 @@ struct Delivery {
     is_done: bool,
 }
 
-/// The findings of the checker. All but the first must be zero.
+/// The numbers of findings of the checker. All except `explained` must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
-    /// Jobs that were delivered again, under the same id, after a kill.
+    /// The number of repeated deliveries under the same id that a kill explains.
     pub(crate) explained: u64,
-    /// Jobs that were acknowledged, not cancelled, and are neither delivered nor stored.
+    /// The number of lost jobs: acknowledged and not cancelled, but neither delivered nor stored.
     pub(crate) lost: u64,
-    /// Deliveries before the due moment, by the receiver's clock.
+    /// The number of deliveries before the due moment, by the receiver's clock.
     pub(crate) early: u64,
-    /// Deliveries of a job that had been delivered, without a kill or a failure between the two.
+    /// The number of repeated deliveries without a kill or a failure since the delivery before.
     pub(crate) unexplained: u64,
-    /// Deliveries under another id than the job's.
+    /// The number of deliveries under an id that is not the job's.
     pub(crate) other_id: u64,
-    /// Deliveries that began after a cancel was acknowledged.
+    /// The number of deliveries that began after a cancel was acknowledged.
     pub(crate) after_cancel: u64,
-    /// Deliveries of jobs that no log line announces.
+    /// The number of jobs that were delivered although no log line announces them.
     pub(crate) unknown: u64,
-    /// Deliveries after the timer had ended and was listed no more, or timers that are stored although all is done.
+    /// The number of timers that are still stored at the end although they were cancelled.
     pub(crate) undead: u64,
-    /// Faults of the store's structure.
+    /// The number of faults in the store's structure.
     pub(crate) faulty: u64,
 }
 
 impl Verdicts {
-    /// The promises that were broken.
+    /// Returns the broken promises, as messages.
     pub(crate) fn faults(&self) -> Vec<String> {
         let counts = [
             (self.lost, "lost"),
@@ -156,7 +156,7 @@ impl History {
         self.lines.iter().filter(|line| is(line)).count()
     }
 
-    /// Whether enough happened between the kills.
+    /// Returns whether enough happened between the kills for a check to mean something.
     pub(crate) fn is_worth_checking(&self, kills: u32) -> bool {
         let kills = kills as usize;
         self.count(|line| kill(line).is_some()) == kills
@@ -166,14 +166,14 @@ impl History {
             && self.count(|line| matches!(line, Line::Left { .. })) > 0
     }
 
-    /// Whether timers were created and delivered.
+    /// Returns whether timers were created and delivered.
     #[cfg(feature = "failpoints")]
     pub(crate) fn is_alive(&self) -> bool {
         self.count(|line| matches!(line, Line::Created { .. })) > 10
             && self.count(|line| matches!(line, Line::Delivered { .. })) > 10
     }
 
-    /// This history with a fault each, for the test of the checker.
+    /// Returns copies of this history, each with another planted fault, for the test of the checker.
     pub(crate) fn planted(&self) -> Vec<(&'static str, Self)> {
         let jobs = self.jobs();
         let ended = |job: &&Job| job.is_created && !job.is_cancelled_perhaps && job.deliveries.len() == 1;

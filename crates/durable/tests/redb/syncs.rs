@@ -1,4 +1,4 @@
-//! A sync that fails, and a loss of power later. The system takes the writes before a failed sync for synced, so a
+//! Tests a failed sync with a later loss of power. The system takes the writes before a failed sync for synced. So a
 //! later sync does not bring them to the disk.
 
 use crate::disk::{Disk, Numbers};
@@ -12,10 +12,10 @@ use tourbillon_durable::timer::TimerId;
 const TIMERS: u128 = 300;
 const CANCELLED: u128 = 250;
 
-/// Whether a store must have each timer: `None` where an answer says that the outcome is not known.
+/// Whether the store must have each timer. `None` if an answer said that the outcome is not known.
 type Stored = BTreeMap<u128, Option<bool>>;
 
-/// Notes the answer to a change after which the timers are stored or not.
+/// Notes the answer to a change. If the change succeeds, the timers `ids` are stored (`after` is true) or gone.
 fn note(stored: &mut Stored, ids: impl Iterator<Item = u128>, after: bool, error: Option<StoreErrorKind>) {
     for id in ids {
         let before = stored.get(&id).copied().unwrap_or(Some(false));
@@ -33,7 +33,7 @@ fn act(store: &RedbStore, stored: &mut Stored, ops: Vec<Op>, ids: impl Iterator<
     note(stored, ids, after, error);
 }
 
-/// Places many timers, cancels most of them, compacts, and goes on. Notes the answers.
+/// Places many timers, cancels most of them, compacts the store, and places more timers. Notes the answers.
 fn live(disk: &Disk, stored: &mut Stored) {
     let Ok(store) = disk.open(builder(&clock())) else { return };
     let many = (0..TIMERS).map(|id| place(timer(id, 5_000))).collect();
@@ -41,7 +41,7 @@ fn live(disk: &Disk, stored: &mut Stored) {
     let cancels = (0..CANCELLED).map(|id| Op::Cancel(TimerId::from_u128(id).into(), None)).collect();
     act(&store, stored, cancels, 0..CANCELLED, false);
     for round in 0..2 {
-        // A compaction may fail. It may not lose anything.
+        // A compaction may fail, but must not lose anything.
         drop(block_on(store.compact()));
         for id in (0..10).map(|id| 1_000 + 10 * round + id) {
             act(&store, stored, vec![place(timer(id, 5_000))], id..=id, true);
@@ -60,8 +60,8 @@ fn assert_is_stored(disk: &Disk, stored: &Stored, image: &str) {
     apply(&store, place(timer(9_999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// Each sync of a life with compactions fails once, and the power goes at moments after it. `TOURBILLON_IMAGES` is the
-/// number of images.
+/// In each life with compactions a sync fails, and the power goes at a random change. The image of the disk is then
+/// checked. `TOURBILLON_IMAGES` sets the number of lives.
 #[test]
 fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledged() {
     let images = std::env::var("TOURBILLON_IMAGES").map_or(150, |images| images.parse().unwrap());
@@ -74,7 +74,7 @@ fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledge
         let fails_at = image % syncs;
         let seed = numbers.next();
         let lose = |disk: &Disk| disk.lose_a_sync(fails_at, Numbers(seed));
-        // The changes after the failure, in a life without a cut.
+        // A life with the failed sync and without a power cut gives the number of changes.
         let uncut = Disk::default();
         lose(&uncut);
         live(&uncut, &mut Stored::new());

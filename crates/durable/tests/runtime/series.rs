@@ -1,4 +1,4 @@
-//! Series: the first occurrence, and the occurrences after it.
+//! Tests series of timers: the first occurrence, and the occurrences after it.
 
 use super::{DAY, Note, World, block_on, secs};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn series(plan: Plan) -> Spec<Note> {
     Spec::new(Note(1)).key("series").repeat(plan, MissedInstants::Skip)
 }
 
-/// The instants for which the occurrences of this time were delivered.
+/// Lets this time pass in steps. Returns the instants of the occurrences that were delivered.
 fn delivered(world: &World, span: Duration, step: Duration) -> Vec<String> {
     let end = UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) + span;
     while UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) < end {

@@ -75,7 +75,7 @@ pub struct Findings {
     /// The number of withdrawals that are lost, as the terms permit: a delivery began later, or the timer is still
     /// stored.
     pub revived_by_terms: u64,
-    /// The number of timers delivered at most once that a fault kept from their only delivery.
+    /// The number of at-most-once timers that were never delivered because of a fault.
     pub never: u64,
     /// The number of dead timers in the store.
     pub dead: u64,
@@ -183,7 +183,7 @@ struct Judge<'a> {
     findings: Findings,
     /// The lateness of each delivery, in microseconds.
     late: Vec<u64>,
-    /// Timers delivered at most once that were never delivered, each with the two moments between which it became due.
+    /// At-most-once timers that were never delivered. Each became due between its two moments.
     lost_once: Vec<((Moment, Moment), Id)>,
 }
 

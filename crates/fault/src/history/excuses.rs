@@ -19,13 +19,13 @@
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// How late a node's claim of a due timer can be if nothing but a busy machine holds it up, in microseconds.
+/// The greatest lateness of a claim, in microseconds, if only a busy machine delays the node.
 const BUSY: Moment = 2_000_000;
 
 /// How far a replica can be behind its primary on a busy machine, and how long a handler can run, in microseconds.
 const BEHIND: Moment = 1_000_000;
 
-/// How soon after a pause a handler begins that was about to begin before the pause, in microseconds.
+/// A handler that was about to begin before a pause begins within this time after the pause, in microseconds.
 const AT_ONCE: Moment = 1_000_000;
 
 pub(super) struct Excuses<'a> {

@@ -3,7 +3,7 @@
 use super::{Answer, Call, Delivery, Fault, Id, Moment, Place, Record};
 use std::collections::{BTreeMap, HashMap};
 
-/// How sure it is that a cancel, or a replacement, took a timer away.
+/// Says how sure it is that a cancel, or a replacement, took a timer away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawn {
     /// The timer was stored and not in delivery. The store no longer has it.
@@ -16,7 +16,7 @@ pub(super) enum Withdrawn {
     Perhaps,
 }
 
-/// When a call was made, and when its answer came. The call took effect between the two moments.
+/// When a call was made, and when its answer came. The call took effect between these two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) asked: Moment,

@@ -43,7 +43,7 @@ pub struct Place {
     pub key: Option<Box<str>>,
     /// When the timer is due, in milliseconds of UTC.
     pub due: u64,
-    /// Whether the new timer replaces the timer that holds the key. If not, the store refuses it.
+    /// Whether the new timer replaces the timer that holds the key. If not, the store refuses the new timer.
     pub replaces: bool,
     /// Whether the timer is delivered at most once.
     pub is_once: bool,

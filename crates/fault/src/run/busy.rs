@@ -60,7 +60,7 @@ mod tests {
         let records = [
             asked(1_000, 1),
             answered(2_001_000, 1),
-            // A batch.
+            // The next two calls are one batch.
             asked(3_000_000, 2),
             asked(3_000_001, 3),
             answered(5_500_000, 2),

@@ -113,7 +113,7 @@ pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, 
 ///
 /// # Errors
 ///
-/// Fails if the store cannot be opened, after two minutes if the error is transient.
+/// Fails if the store cannot be opened. If the error is transient, fails only after two minutes.
 pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
     let begun = Instant::now();
     loop {

@@ -49,8 +49,7 @@ pub struct NodeSettings {
 /// How long a slow handler takes. The handlers of one timer in sixteen are slow.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Returns the payload of a timer whose handler fails `fails` times. `series` is the series of which the timer is an
-/// occurrence.
+/// Returns the payload of a timer whose handler fails `fails` times. `series` is the series to which the timer belongs.
 #[must_use]
 pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
     let series = series.map_or_else(|| "-".to_owned(), |series| format!("{series:x}"));

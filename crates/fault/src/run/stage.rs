@@ -41,7 +41,8 @@ struct Part {
     reader: JoinHandle<()>,
 }
 
-/// Runs a node or the receiver, and never returns, if this process was started for that. Otherwise returns at once.
+/// If this process was started as a node or as the receiver, runs that part and never returns. Otherwise returns at
+/// once.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -64,8 +65,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs it in
-    /// other surroundings. `words` say which part to run.
+    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs the
+    /// program in other surroundings. `words` say which part to run.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {
@@ -111,8 +112,8 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end, and kills it if it does not. Returns whether it ended by itself. All its output is read
-    /// then.
+    /// Asks the process to end, and kills it if it goes on. Returns whether the process ended by itself. On return, all
+    /// of its output has been read.
     fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
@@ -355,7 +356,7 @@ impl Stage {
     }
 
     /// Starts nodes whose times of day are off by `shifts` seconds, and waits until they are ready. Notes a problem if
-    /// a node has another time. Without `faketime`, writes a line to standard error and returns `false`.
+    /// a node is off by another time. Without `faketime`, writes a line to standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {

@@ -46,7 +46,7 @@ impl Target {
         Self { kind: Kind::Cluster, urls, replicas: 0, response: RESPONSE }
     }
 
-    /// Makes each change wait until `replicas` replicas have it.
+    /// Makes each change wait until this number of replicas have the change.
     #[must_use]
     pub fn wait_for(self, replicas: u32) -> Self {
         Self { replicas, ..self }

@@ -114,7 +114,7 @@ impl Namespace {
         steps.iter().all(|step| ip(step)).then_some(namespace)
     }
 
-    /// Stops packets in one direction or in both. Neither side gets a sign of it.
+    /// Stops packets in one direction or in both. Neither side gets a sign of the cut.
     fn cut(&self, cut: Cut) {
         let Self { name, cable, server, node } = self;
         let neighbour = |address: &str| format!("neigh replace {address} lladdr {NOWHERE} nud permanent dev");

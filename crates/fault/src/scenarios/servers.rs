@@ -9,8 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The greatest age of changes, in microseconds, that `appendfsync everysec` loses with its process: a write may wait
-/// two seconds for the disk.
+/// With `appendfsync everysec`, the end of the process loses only changes younger than this, in microseconds. A write
+/// may wait two seconds for the disk.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
@@ -32,7 +32,7 @@ enum Death {
 }
 
 /// Returns the last known moment at which the append-only file's buffer was empty. The operating system has all changes
-/// answered before that moment, and it outlives the process.
+/// that were answered before that moment, and keeps them when the process ends.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {

@@ -15,8 +15,8 @@ fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-/// Waits until the replica has all changes that the primary has answered. Returns a moment: all changes answered before
-/// it are at the replica.
+/// Waits until the replica has all changes that the primary has answered. Returns a moment before the wait. The replica
+/// has all changes that were answered before that moment.
 fn replicated(primary: &Server) -> Moment {
     eventually_some("the replica has all changes", || {
         let asked = moment();

@@ -1,46 +1,46 @@
-//! The pages and their blocks, and the tests of blocks that need no program.
+//! Reads the pages of the guide and their code blocks. Tests the blocks that need no program.
 
 use crate::of_repository;
 use std::fs;
 
-/// A page of the guide.
+/// A page of the guide, with the name of its file.
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// A block between fences.
+/// A code block between two fences (lines of three backticks).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The line of the first fence.
+    /// The number of the line with the first fence.
     pub(crate) line: usize,
-    /// The text that follows the first fence.
+    /// The text behind the first fence, such as `sh` or `text of NAME`.
     pub(crate) info: String,
     pub(crate) text: String,
 }
 
-/// The use that a test makes of a block.
+/// The way in which a test checks a block: the table in `main.rs` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     DocTest,
     Run,
     Until,
     Background,
-    /// The output of the block before.
+    /// The output of the commands in the block before.
     Output,
-    /// The output of a program in the background.
+    /// The output of the program with this name, which a block before has started in the background.
     OutputOf(String),
     PartOf(String),
     Settings,
     C,
     /// A configuration of Prometheus.
     Prometheus,
-    /// A configuration of a proxy, which the service's tests run.
+    /// A configuration of a proxy. The tests of the service run the proxy with it.
     Proxy,
 }
 
 impl Block {
-    /// The use that a test makes of the block. `None` if no test looks at it.
+    /// Returns the way in which a test checks the block. `None` if no test does.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
         let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));
         match self.info.split_once(' ').map_or((&*self.info, ""), |(language, rest)| (language, rest)) {
@@ -62,7 +62,7 @@ impl Block {
     }
 }
 
-/// The blocks of a page, in their order.
+/// Returns the blocks of a page, in their order.
 pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -83,7 +83,7 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The blocks of a page, and the use that a test makes of each.
+/// Returns the blocks of a page, each with the way in which a test checks it. Panics at a block that no test checks.
 pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     let all = blocks(&page.text);
     let mut uses = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     uses
 }
 
-/// The pages of the guide.
+/// Reads the pages of the guide.
 pub(crate) fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(of_repository("docs/guide")).unwrap() {
@@ -110,7 +110,7 @@ pub(crate) fn pages() -> Vec<Page> {
     pages
 }
 
-/// The blocks of all pages with one use.
+/// Returns the blocks of all pages that are checked in this way, each with the name of its page.
 pub(crate) fn all_of(usage: &Use) -> Vec<(String, Block)> {
     let mut found = Vec::new();
     for page in pages() {
@@ -126,7 +126,8 @@ fn a_test_looks_at_each_block() {
     assert!(count > 40, "{count} blocks");
 }
 
-/// The test of the proxies reads one page, and on it one block for each proxy.
+/// The service's test of proxies reads a single page, and a single block for each proxy. So no other page may have such
+/// a block.
 #[test]
 fn the_proxies_are_on_their_page() {
     let blocks = all_of(&Use::Proxy);
@@ -146,7 +147,7 @@ fn a_block_that_no_test_looks_at_is_found() {
     assert_eq!(usage("```\na\n```"), None);
     assert_eq!(usage("```rust,ignore\na\n```"), None);
     assert_eq!(usage("```sh never\na\n```"), None);
-    // An output of nothing.
+    // Without a block of commands before it, a block of JSON is not the output of a command.
     assert_eq!(usage("```json\n1\n```"), None);
     assert_eq!(usage("```toml\n```\n```text\n1\n```"), None);
     assert_eq!(usage("```sh\n```\n```json\n1\n```"), Some(Use::Output));
@@ -168,7 +169,7 @@ fn each_page_is_in_the_doc_tests_and_in_the_summary() {
         assert!(lib.contains(&format!(" = \"{name}\",\n")), "{name} is not in the doc tests");
     }
     assert!(pages.len() > 9, "{pages:?}");
-    // The order is the same.
+    // `SUMMARY.md` and the index in `README.md` list the pages in the same order.
     let order = |text: &str| -> Vec<String> {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
         let links = links.map(|(link, _)| link.to_owned());
@@ -184,7 +185,8 @@ fn the_receiver_of_the_guide_is_the_program_of_that_name() {
     assert!(blocks.iter().any(|(_, block)| block.text.contains("fn main") && source.ends_with(&block.text)));
 }
 
-/// Whether the lines stand in the text, one after the other, whatever stands before them in their lines.
+/// Returns whether the lines stand in the text, one after another. Empty lines do not count, and neither do spaces and
+/// `#` at the beginning of a line.
 fn stand_in(lines: &str, text: &str) -> bool {
     let bare = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| line.trim_start_matches(['#', ' ']).trim_end().to_owned());

@@ -1,18 +1,19 @@
-//! The states of durable timers, in the guide's picture and in its table: they are those of the library.
+//! Checks that the guide's picture and table of the states of durable timers agree with the library.
 
 use crate::of_repository;
 use std::collections::BTreeSet;
 use std::fs;
 use tourbillon_durable::state::TRANSITIONS;
 
-/// A change from one state to another.
+/// A change from a state to another state.
 type Change = (String, String);
 
 fn read(file: &str) -> String {
     fs::read_to_string(of_repository("docs/guide").join(file)).unwrap()
 }
 
-/// The changes of state that the library knows. An event that leaves the state as it is changes nothing that users see.
+/// Returns the changes of state that the library permits. An event that leaves the state as it is does not count, since
+/// users do not see it.
 fn changes() -> BTreeSet<Change> {
     let changes = TRANSITIONS.iter().flat_map(|(from, _, to)| to.iter().map(move |to| (from, to)));
     let words =
@@ -20,13 +21,14 @@ fn changes() -> BTreeSet<Change> {
     words.filter(|(from, to)| from != to).collect()
 }
 
-/// The arrows of the picture, each in a group whose id has the two states.
+/// Returns the changes that the picture shows as arrows. The id of an arrow's group names the two states.
 fn arrows(picture: &str) -> BTreeSet<Change> {
     let ids = picture.split("<g id=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     ids.filter_map(|(id, _)| id.split_once('-')).map(|(from, to)| (from.to_owned(), to.to_owned())).collect()
 }
 
-/// The rows of the table below its head: several states in the first column, a single state in the second.
+/// Returns the changes that the table shows. A row names several states in the first column, and the state to which
+/// they change in the second.
 fn rows(page: &str) -> BTreeSet<Change> {
     let lines = page.lines().skip_while(|line| !line.starts_with("| from | to |")).skip(2);
     let rows = lines.map_while(|line| line.strip_prefix("| "));

@@ -1,13 +1,14 @@
-//! Remembers claims whose answers were lost. A later claim asks for their leases once the servers answer again.
+//! Remembers claims whose answers were lost. Such a claim may have leased timers. A later claim asks for these leases
+//! once the servers answer again.
 
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of pairs of a claim and a shard that are kept. The leases of older claims have ended.
+/// The greatest number of entries that are kept. The leases of older claims have ended by then.
 const MOST: usize = 4_096;
 
-/// A claim that may have leased in a shard, although its answer was lost.
+/// A claim whose answer was lost, and a shard in which it may have leased timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
     /// The token of the claim.
@@ -41,7 +42,7 @@ impl Doubts {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets a claim whose caller asks all shards for the claim's leases itself.
+    /// Forgets a claim. Its caller asks all shards for the claim's leases.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }

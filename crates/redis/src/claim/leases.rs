@@ -21,9 +21,9 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The length of a token in bytes. In the hash of tokens, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The greatest number of ended leases that a script answers, rounded up to the same number for each shard.
+/// A script lists at most this number of ended leases. Each shard lists an equal part, rounded up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of leases that one answer lists for a shard.
+/// The greatest number of leases that an answer lists for a shard.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of leases that are ended at the same time.
 const REAPED_AT_ONCE: usize = 64;
@@ -35,7 +35,7 @@ const REST_OF_FAILED: Duration = Duration::from_secs(1);
 struct Expired {
     /// The timers, each with the moment at which its lease ended.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases, each with the end of the last lease in its answer.
+    /// The shards that may have more ended leases. The number is the end of the last lease in the shard's answer.
     cut: Vec<(Shard, u64)>,
     /// When to ask again: when the first running lease ends, or sooner if a group did not answer.
     next: Option<u64>,
@@ -77,7 +77,7 @@ impl Leases {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Quarantined];
         let mut keys = self.deployment.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        // In a cluster the redirect may be in another shard. Then it stays, and leads nowhere.
+        // In a cluster, the redirect to the timer may be in another shard. That redirect stays, and leads to no timer.
         let own = self.deployment.layout.shard_of_id(id);
         let redirected = if self.deployment.topology.shares_script(own, shard) { own } else { shard };
         keys.push(self.deployment.layout.key(redirected, Layout::redirects_of(id)));
@@ -87,8 +87,7 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a leased timer to a claim's answer. A timer that is delivered at most once is removed from the server
-    /// before.
+    /// Adds a leased timer to a claim's answer. An at-most-once timer is first removed from the server.
     pub(super) async fn take(
         &self,
         found: Found,
@@ -143,8 +142,8 @@ impl Leases {
             let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
             // An unreadable record is moved to the quarantine when its lease is over.
             let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
-            // A timer that is delivered at most once becomes pending when its lease is over. A second answer must not
-            // deliver it.
+            // An at-most-once timer must be removed before its delivery. A timer that is still leased was not removed,
+            // so it is left out. It becomes pending when its lease is over.
             if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
                 self.held.keep(&found);
                 leased.push(Leased { timer: found.timer, token });
@@ -177,7 +176,8 @@ impl Leases {
         let calls = shards
             .into_iter()
             .map(|(shard, places)| (shard, self.renew_in(shard, claimant, &leases, places)));
-        // In a cluster, a lease whose server does not answer is renewed by the next call, or ends by itself.
+        // If a server of a cluster does not answer, the next call may still renew its leases. Otherwise they end by
+        // themselves.
         let renewed = self.deployment.gather_or_fail(calls.collect::<Vec<_>>()).await?.any()?;
         for place in renewed.answers.into_iter().flat_map(|(_, lost)| lost) {
             lost[place] = true;
@@ -186,7 +186,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at some places of `leases`, all in one shard. Returns the places of the leases that are lost.
+    /// Renews the leases at these places (indices) of `leases`, all in one shard. Returns the places of the lost
+    /// leases.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -209,8 +210,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose time is over, the earliest first in each shard. A script answers at most `limit` leases, and
-    /// one more for each shard. A shard that has more is asked again.
+    /// Ends leases whose time is over, the earliest first in each shard. A script lists at most `limit` leases, and one
+    /// more for each shard. A shard with more ended leases is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -226,16 +227,16 @@ impl Leases {
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // Leases without timers are not ended, so they stay at the front. A longer answer shows the leases behind
-            // them.
+            // This function cannot end a lease without a timer, so such leases stay at the front. A longer answer shows
+            // the leases behind them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {
                 let some = found.drain(..found.len().min(REAPED_AT_ONCE));
                 let calls = some.map(async |(_, found)| {
                     let id = found.id();
-                    // A commit does this, and not a script: a retry or the next occurrence follows from the policy,
-                    // which Lua does not read.
+                    // A commit ends the lease, since the timer's policy decides whether a retry or the next occurrence
+                    // follows. The Lua scripts do not read policies.
                     let reaped = self
                         .transactions
                         .transact(Start::Expired(Box::new(found)), |draft| draft.reap())

@@ -1,4 +1,5 @@
-//! Looks at shards: runs the script that names or leases due timers, and keeps the state that its answer tells.
+//! Looks at shards. A look runs the script that names or leases due timers, and stores the state of the shards from its
+//! answer.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -12,7 +13,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// How often a look is sent again after its connection was replaced.
+/// A look is sent again at most this number of times after its connection was replaced.
 const RENEWALS: u32 = 3;
 
 /// Limits for one look at some shards: which timers the script may lease, or only name.
@@ -25,7 +26,7 @@ pub(super) struct Wish<'w> {
     pub(super) timers: u32,
     /// The script leases no further timer once this number of payload bytes is leased.
     pub(super) bytes: u64,
-    /// The number of payload bytes that earlier scripts of the same claim have leased.
+    /// The number of payload bytes that earlier scripts of this claim have leased.
     pub(super) taken: u64,
     /// If the script leases nothing, it names at most this number of due timers.
     pub(super) names: u32,
@@ -40,11 +41,12 @@ pub(super) struct Looked {
     pub(super) records: Vec<(Shard, Vec<u8>)>,
     /// The due timers that the script only named, in order.
     pub(super) named: Vec<Named>,
-    /// More timers are due than `named` has.
+    /// Whether more timers are due than `named` lists.
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer of these shards.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease.
+    /// The due moment of the first timer that the next claim may lease. Earlier due timers may be in lanes without a
+    /// share left.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
@@ -62,8 +64,8 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// The first slices of each shard by the last answer. A slice has pending timers of one lane and period under a key
-    /// of its own, and the next script must name the keys of these slices.
+    /// The first slices of each shard, by the last answer. A slice is the set of pending timers of one lane and period.
+    /// The next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -78,7 +80,7 @@ impl Looks {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in some shards of one group. It leases or names due timers, as `wish` says.
+    /// Runs the script of a claim in some shards of one group. The script leases or names due timers, as `wish` says.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
@@ -129,8 +131,8 @@ impl Looks {
         arguments.push(decimal(u64::from(look.wants_end)));
         arguments.extend(per_lane.arguments());
         arguments.extend(slices);
-        // The server of a new connection may have older data, and a claim must not lease from them. A look that leases
-        // nothing may run on any connection.
+        // The server of a new connection may have old data. A claim must not lease timers from old data. A look that
+        // leases nothing may run on any connection.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
         let rest = &mut answered.rest;
@@ -179,8 +181,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys that the script names for some shards, and the arguments that say which keys are slices. These
-    /// are the first slices of each shard by the last answer.
+    /// Returns the keys of the script for some shards, and the arguments that say which keys are slices. The slices are
+    /// the first of each shard, by the last answer.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -13,9 +13,9 @@ pub(super) struct Portion {
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group, so that these are the longest due timers that the lanes may take.
-/// A group that has named only a part of its due timers may have another timer right behind the last named timer. So no
-/// group leases timers that are due later than that last timer.
+/// Computes how many timers to lease from each group of shards: the longest due timers that the lanes may take. A group
+/// may have named only a part of its due timers. Its next timer may be due right after the last named timer. So no
+/// group leases timers that are due later than that last named timer.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {
@@ -40,9 +40,9 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        // Each group has counted only its own timers, so the share of a lane is counted again. The script leases a
-        // lane's timers in order. So once a timer is passed over, the later timers of its lane in the same group are
-        // passed over, too.
+        // Each group has counted only its own timers. So the lanes' shares are counted again here. A script leases the
+        // timers of a lane in order. So once a timer is passed over, later timers of the same lane and group are passed
+        // over, too.
         let lateness = now - UtcMillis::from_millis(due);
         if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
             (timers, taken) = (timers + 1, taken + length);

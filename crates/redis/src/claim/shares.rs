@@ -1,8 +1,8 @@
 //! Computes how many timers each lane may take in one claim. A lane is one of 64 groups of namespaces.
 //!
 //! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, because the script finds slices by lane.
-//! So a claim passes over a lane that has its share without a look at each timer. Within a script, the script counts
-//! the leased timers. Between the scripts of one claim, [`Turns`] counts them.
+//! So a claim can pass over a lane that has its share, and need not read the lane's timers. Within a script, the script
+//! counts the leased timers. Between the scripts of one claim, [`Turns`] counts them.
 
 use crate::deployment::millis;
 use crate::layout::{LANES, lane_of};
@@ -17,7 +17,8 @@ pub(crate) struct Turns {
     free: usize,
     /// The number of timers that the claim may still take. It is at most `free`.
     left: usize,
-    /// How late a timer must be to count as late, and how many late timers a lane may take that is not in `lanes`.
+    /// How late a timer must be to count as late. The number is how many late timers a lane may take that `lanes`
+    /// lacks.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }
@@ -58,7 +59,7 @@ impl Turns {
         self.late.is_some_and(|(after, _)| lateness > after)
     }
 
-    /// Counts a timer with this lateness, if its lane may take the timer. Returns whether it may.
+    /// Returns whether the lane may take a timer with this lateness. If so, counts the timer.
     pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
         let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
         let known = *self.lane(lane);
@@ -84,17 +85,17 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether a lane has used up its share of this claim while the next claim may take more from that lane.
+    /// Returns whether some lane has used up its share of this claim, but may take more timers in the next claim.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number of a lane's deliveries under way, as an argument of the script. The script applies a single
-    /// rule, `3 * left > has`, with the `left` of the claim. It does not know the limit that the runtime's free places
-    /// set for each lane. So this number is smaller than the true number by [`SHARE`] for each place that the claim
-    /// leaves free. Then the script's rule permits the same timers as both rules. Each timer that the script takes
-    /// changes both rules alike.
+    /// Returns the number of a lane's deliveries under way, as an argument of the script. Two rules limit a lane: its
+    /// part of the runtime's free places, and its part of the claim. The script applies a single rule, `3 * left >
+    /// has`, with the `left` of the claim. So this number is reduced by [`SHARE`] for each free place that the claim
+    /// leaves. The script's rule then permits the same timers as both rules. Each timer that the script takes changes
+    /// both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
@@ -107,14 +108,14 @@ pub(crate) enum PerLane<'t> {
     Any,
     /// Each lane may take its share, as [`Turns`] computes it.
     InTurn(&'t Turns),
-    /// Each lane may take this number of timers, and other lanes none. The groups of a cluster divide one share this
-    /// way.
+    /// Each lane may take its number of timers from this map. Other lanes take none. The groups of a cluster divide a
+    /// share this way.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits as arguments of the script: the number of lanes, the free places, the limits of late timers
-    /// and of all timers for each lane, and the limits of single lanes.
+    /// Encodes the limits as arguments of the script: the number of lanes, the free places, and the limits of late
+    /// timers and of all timers for each lane. Limits that apply to single lanes follow.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];

@@ -1,15 +1,15 @@
 //! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
 //!
-//! The answer of a claim has the due moment of the first timer that is left. A commit that makes a timer due earlier
-//! wakes the subscribers, and so does any event after which that moment may be wrong. If a commit comes while a claim
-//! is at the server, the answer of the claim may not include it. So its due moment is compared with the answer when the
-//! claim ends.
+//! The answer of a claim names the due moment of the first timer that is left. A commit that makes a timer due earlier
+//! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
+//! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
+//! compared with the answer when the claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called when timers were parked. Its argument is the reason, or `None` if messages may have been
-/// missed.
+/// A function that is called when timers were parked. Its argument is the reason for parking. The argument is `None` if
+/// messages may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// Keeps the subscribers, and the due moment of the first pending timer, as far as this process knows it.
@@ -22,8 +22,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The first due moment by the last claim's answer. It counts timers that the claim could have taken. `None` before
-    /// the first claim.
+    /// The due moment of the first timer that the next claim could take, by the last claim's answer. `None` before the
+    /// first claim.
     known: Option<UtcMillis>,
     /// The claims that are at the server.
     claims: Vec<ClaimUnderWay>,
@@ -33,11 +33,11 @@ struct FirstDue {
 
 struct ClaimUnderWay {
     number: u64,
-    /// The first due moment that was committed since the claim was sent. The claim's answer may not include it.
+    /// The first due moment that commits have made since the claim was sent. The claim's answer may not include it.
     committed: UtcMillis,
 }
 
-/// A claim that is at the server. The claim ends when this is dropped, so it also ends if the caller drops the claim's
+/// A claim that is at the server. The claim ends when this value is dropped, so also when the caller drops the claim's
 /// future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
@@ -64,7 +64,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the subscribers for a timer that is due earlier than the first timer that the last claim's answer named.
+    /// Wakes the subscribers if this due moment is earlier than the first due moment in the last claim's answer.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -96,8 +96,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Ends a claim. Wakes the subscribers if a timer that was committed during the claim is due earlier than the
-    /// claim's answer says, or if the claim has no answer.
+    /// Ends a claim. Wakes the subscribers if the claim has no answer. Also wakes them if a timer that was committed
+    /// during the claim is due earlier than the answer says.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();

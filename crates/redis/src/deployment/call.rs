@@ -33,7 +33,8 @@ pub(crate) async fn run(
     send(link, time, Call { script, keys, attempt: None }, arguments).await
 }
 
-/// Runs a script, if wanted only on a certain connection. Returns its answer, and whether the server's clock was set.
+/// Runs a script. If the call names an attempt, sends the script only on the connection of that attempt. Returns the
+/// answer, and whether the server's clock was set.
 pub(super) async fn send(
     link: &dyn Link,
     time: &Time,

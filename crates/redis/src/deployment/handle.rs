@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How often a closed store asks whether people have made the lost deployment again.
+/// A closed store asks at these intervals whether people have made the lost deployment again.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -28,9 +28,9 @@ pub(crate) struct Deployment {
     pub(crate) documents: Vec<u8>,
     /// The id that was drawn when the deployment was created. It distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
-    /// Set while the server has lost the deployment, or has another deployment in its place.
+    /// Set while the store refuses calls: the server has lost the deployment, or has another deployment in its place.
     closed: Mutex<Option<Closed>>,
-    /// When a check last found that a part of the deployment is still there, although other parts are lost.
+    /// When a check last found some part of the deployment on the servers, after other parts were lost.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -78,7 +78,8 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the keys of these parts for each of these shards, for scripts that read many shards of one server.
+    /// Returns the keys of these parts for each of these shards. A script that reads many shards of one server names
+    /// them.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }
@@ -89,7 +90,7 @@ impl Deployment {
     }
 
     /// Runs a script. Once a call has found that the deployment is lost, this fails until the deployment is made again.
-    /// New data would be in shards that belong to no deployment.
+    /// Otherwise new data would go into shards that belong to no deployment.
     pub(crate) async fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,
@@ -131,7 +132,7 @@ impl Deployment {
         }
         let (answered, is_step) = result?;
         if is_step {
-            // By the new time, more timers may be due than the runtime knows.
+            // The clock was set. By the new time, more timers may be due than the runtime knows.
             self.alarm.wake();
         }
         Ok(answered)
@@ -150,7 +151,7 @@ impl Deployment {
     }
 
     fn note_closed(&self, error: &StoreError) {
-        // A store whose data have gone back stays closed for good.
+        // If the server's data have gone back in time, the store stays closed for good.
         let looked = Some(Instant::now()).filter(|_| !is_back(error));
         self.closed().get_or_insert_with(|| Closed { reason: error.to_string().into(), looked });
     }

@@ -1,4 +1,4 @@
-//! Reads the marks of shards. A shard's mark is the id of the deployment that it belongs to.
+//! Reads the marks of shards. The mark of a shard is the id of the deployment to which the shard belongs.
 
 use super::call::run;
 use super::time::Time;

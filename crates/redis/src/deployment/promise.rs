@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Collects the witnesses of the operation that is being polled. They belong to its future, not to a thread or a
-    /// task.
+    /// Collects the witnesses of the operation that is being polled. The set belongs to the operation's future, not to
+    /// a thread or a task.
     static SEEN: Witnesses;
 }
 
@@ -57,8 +57,8 @@ impl Witnesses {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if they are not: the
-    /// changes were made, and a failover may lose them.
+    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes are
+    /// not as safe in time. The changes were made, and a failover may lose them.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let all = self.all().clone();
         let answers = join_all(all.iter().map(Witness::confirm)).await;

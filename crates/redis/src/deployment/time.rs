@@ -1,4 +1,4 @@
-//! Estimates the server's time, by which a deployment decides, from the answers of scripts.
+//! Estimates the server's time from the answers of scripts. A deployment decides by this time.
 
 use crate::script::decimal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// A measurement that is older than this is replaced even by a measurement that took longer.
+/// A measurement of the server's time that is older than this is replaced, even by an answer that took longer.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides.
@@ -35,10 +35,11 @@ pub(crate) fn time_text(time: Duration) -> Vec<u8> {
     decimal(millis(time))
 }
 
-/// The server's time in one answer, and the moment to which it belongs.
+/// The server's time in an answer, and when the question was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the question was sent. The server has answered later, so an estimate from this moment is never too early.
+    /// When the question was sent. The server has answered later. So an estimate that counts from this moment is never
+    /// too early.
     sent: Timestamp,
     server: UtcMillis,
     took: Duration,
@@ -54,8 +55,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a moment that is not before the server's time, and at most the time of one answer after it. So a timer
-    /// with a delay of a second is never due before a second has passed.
+    /// Returns a moment that is never before the server's time. The moment is after it by at most the time that an
+    /// answer takes. So a timer with a delay of a second is never due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),
@@ -71,8 +72,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from the answer to a question that was sent at the moment `sent`. Returns whether the
-    /// server's clock has been set.
+    /// Learns the server's time from an answer. The question was sent at the moment `sent`. Returns whether the
+    /// server's clock has been set since the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

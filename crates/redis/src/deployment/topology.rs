@@ -22,7 +22,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Returns the topology for a link that is connected to a cluster or not.
+    /// Returns the topology of a link. `is_cluster` says whether the link is connected to a cluster.
     pub(crate) fn new(is_cluster: bool) -> Self {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
@@ -49,8 +49,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups whose keys one script may name. Returns places in the list. No group is
-    /// empty.
+    /// Divides a list of shards into groups whose keys one script may name. Returns, for each group, the places of its
+    /// shards in the list. No group is empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {

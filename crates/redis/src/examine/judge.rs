@@ -21,7 +21,8 @@ pub(crate) struct Facts {
     pub(crate) info: BTreeMap<String, String>,
     /// The server's settings, as far as the user may read them.
     pub(crate) settings: BTreeMap<String, String>,
-    /// By how many microseconds the server's clock is ahead of this machine's, and how uncertain that is.
+    /// By how many microseconds the server's clock is ahead of this machine's clock, and the uncertainty of that
+    /// number.
     pub(crate) clock: Option<(i64, Duration)>,
 }
 
@@ -55,8 +56,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// Returns the reasons why timers on this server are unsafe: an old version or eviction. A wrong clock is a reason
-    /// too, if the deployment goes by the server's clock.
+    /// Returns the reasons why timers on this server are unsafe, such as an old version or eviction. A wrong clock is
+    /// such a reason only if the deployment goes by the server's clock.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {

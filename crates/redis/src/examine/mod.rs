@@ -19,7 +19,7 @@ const READINGS: usize = 5;
 /// Facts about a deployment that a store adds to the checks of the servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The stored version of the layout, if the deployment exists, and the version that the store writes.
+    /// The stored version of the layout (`None` without a deployment), and the version that the store writes.
     pub(crate) layout: Option<(Option<u64>, u64)>,
     /// The hash tags of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
@@ -29,8 +29,8 @@ pub(crate) struct Plan {
     pub(crate) refusals: Vec<String>,
 }
 
-/// Checks the servers, in a cluster each primary: version, kind, behaviour when memory is full, persistence, and clock.
-/// Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
+/// Checks the server, or each primary of a cluster: version, kind, behaviour when memory is full, persistence, and
+/// clock. Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
 ///
 /// If the connection fails, the report has a refusal. The future can be polled without a runtime.
 ///

@@ -1,8 +1,7 @@
 //! The stored form of a timer in a shard: its record, and its entries in the shard's other keys.
 //!
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
-//! beside the record. The record of a leased timer therefore still shows the pending timer before the claim, or the
-//! parked timer before a claim of parked timers.
+//! beside the record. So the record of a leased timer still shows the state before the claim: pending or parked.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -63,8 +62,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that the hash of tokens has for a timer in this state: token and withdrawal mark. Returns `None`
-/// unless the timer is leased.
+/// Returns the value that the hash of tokens has for a timer in this state: the token and the withdrawal mark. Returns
+/// `None` unless the timer is leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -122,7 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. Limits permit at most 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow. A text has at most 255 bytes, by the
+/// limits.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -177,8 +177,8 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte between the namespace and the id in the entry of a timer without a key. No key begins with this byte, and
-/// all keys of the namespace sort before it.
+/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
+/// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
 /// Encodes the entry of a timer without a key, up to the timer's id.
@@ -199,7 +199,8 @@ pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of the set of places, which says that the set of keys `set` has entries of the entry's namespace.
+/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of
+/// this entry's namespace.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
@@ -209,7 +210,7 @@ pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }
 
-/// Returns all entries that the shard of a timer stores for it.
+/// Returns all entries that a shard stores for this timer.
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![Entry::Record(member_of(timer))];
@@ -252,7 +253,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Returns whether a timer is stored with a token, so whether it is leased.
+/// Returns whether a timer is leased. The shard stores a token for a leased timer.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
@@ -297,7 +298,8 @@ mod tests {
         }
     }
 
-    /// Programs of two versions share a deployment: other bytes, or bytes in other parts, are another layout.
+    /// Programs of two versions may share a deployment. So a change of these bytes, or of their parts, needs a new
+    /// layout.
     #[test]
     fn the_bytes_that_a_shard_has_of_a_timer_stay() {
         let timer = Timer {

@@ -2,9 +2,9 @@
 //!
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
-//! the shard's share of the slots, so the shards of a deployment lie evenly over the slots, and over the primaries if
-//! these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and reasons stand in
-//! members and fields.
+//! the shard's share of the slots. So the shards of a deployment lie evenly over the slots. They also lie evenly over
+//! the primaries, if these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and
+//! reasons stand in members and fields.
 
 use super::slice::Slice;
 use super::slot::{Shard, tag_of};
@@ -57,11 +57,11 @@ pub(crate) enum Part {
     Redirects(u8),
 }
 
-/// The number of hashes of redirects in a shard. Redis keeps a hash with few fields in a compact form.
+/// The number of hashes into which a shard divides its redirects. Redis keeps a hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets of keys in a deployment. Redis keeps a set with few members in a compact form. A list in the
-/// order of the keys must read all of these sets.
+/// The number of sets into which a deployment divides its key entries. Redis keeps a set with few members in a compact
+/// form. A list in the order of the keys must read all of these sets.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
@@ -111,7 +111,7 @@ impl Layout {
         format!("tb:{{{name}}}:hints").into_bytes()
     }
 
-    /// Returns the channel to which one node listens as long as it is connected.
+    /// Returns the channel to which this node listens while it is connected.
     pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
@@ -185,8 +185,8 @@ impl Layout {
         Shard::try_from(sum & mask).unwrap_or_default()
     }
 
-    /// Returns the shard that knows where the timer with this id is stored. The timer is in that shard, unless
-    /// [`Part::Redirects`] there leads to another shard.
+    /// Returns the shard to which this id belongs. The timer is in that shard, unless [`Part::Redirects`] there leads
+    /// to another shard.
     pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
@@ -195,9 +195,9 @@ impl Layout {
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
-        // The last two bytes are changed by the first difference that leads to the shard. The checksum is linear: a
-        // difference changes the checksum in the same way for any bytes. So all ends that lead to the shard stay
-        // equally likely.
+        // XOR with some number changes the last two bytes. The loop takes the first number that leads to the shard. The
+        // checksum is linear, so the effect of that number does not depend on the other bytes. So all endings that lead
+        // to the shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -217,20 +217,20 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys in which a key stands, in the shard of the key. `entry` is the key's
+    /// Returns the set of keys that has this key, in the shard of the key. `entry` is the key's
     /// [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys in which this entry stands.
+    /// Returns the number of the set of keys that has this entry.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
-        // The first bytes are taken, since the shard follows from the last bits of a similar checksum.
+        // The first bytes of the checksum decide. The last bits of a similar checksum decide the shard already.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys in which a timer without a key stands, in the timer's shard.
+    /// Returns the number of the set of keys that has the entry of a timer without a key, in the timer's shard.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
@@ -249,7 +249,7 @@ impl Layout {
         }
     }
 
-    /// Returns the hash of redirects in which an id may stand.
+    /// Returns the hash of redirects that has this id, if any hash has it.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

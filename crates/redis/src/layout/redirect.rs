@@ -1,12 +1,12 @@
-//! Redirects, which lead from the shard of an id to the shard that stores the timer. See `operation/redirects.rs`.
+//! A redirect leads from the shard of a timer's id to the shard that stores the timer. See `operation/redirects.rs`.
 
 use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// The place of a timer that is not in the shard to which its id belongs: that shard keeps the redirect, which names
-/// the shard that stores the timer, or will store it. The bytes are the number of that other shard. In a cluster, a
-/// colon and a mark follow. The mark is drawn at random for each creation, so that a redirect belongs to one creation.
+/// Names the shard of a timer that is not in the shard of its id. The shard of the id keeps the redirect. The named
+/// shard stores the timer, or will store it. The bytes are the number of the named shard. In a cluster, a colon and a
+/// mark follow. The mark is drawn at random for each creation, so that a redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
@@ -35,7 +35,8 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that forbid commits under this redirect once the home shard has them among its remembered ids.
+    /// Returns bytes that can forbid commits under this redirect. They do so while the home shard has them among its
+    /// remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

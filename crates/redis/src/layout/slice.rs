@@ -4,8 +4,8 @@
 pub(crate) const PERIOD: u64 = 7_200_000;
 
 /// The number of lanes of a deployment. The timers of a namespace are in one lane. So a claim can pass over a namespace
-/// that has its share, without a look at each timer. Two namespaces may have the same lane and then divide its share:
-/// this is *stochastic fairness queueing* (McKenney, 1990).
+/// that has its share, and need not read the namespace's timers. Two namespaces may have the same lane, and then divide
+/// its share: this is *stochastic fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
 /// Names the pending timers of one lane that are due in one period.
@@ -33,7 +33,7 @@ impl Slice {
     }
 }
 
-/// Returns the lane that the timers of a namespace are in.
+/// Returns the lane (group of namespaces) to which a namespace belongs.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }

@@ -17,7 +17,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Returns the slot of a key. If the key has a text in braces, only the first such text, the tag, decides.
+/// Returns the slot of a key. If the key has a text in braces, the first such text decides alone.
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

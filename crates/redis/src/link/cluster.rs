@@ -32,7 +32,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// How often a call that waits for a connection asks the task to read the map again.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a call waits for a connection to a server that only a redirection names.
+/// A call waits at most this time for a connection to a server that a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
 
 /// Finds connections to the servers of a cluster.
@@ -119,7 +119,7 @@ impl Cluster {
         self.shared.doubt.notify_one();
     }
 
-    /// Changes the owner of a slot, as a server's redirection names it. Also asks the task to read the whole map again.
+    /// Records the owner of a slot that a server's redirection names. Also asks the task to read the whole map again.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -128,7 +128,7 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
+    /// Returns the witnesses of all connected servers. A witness can confirm that a server's changes are safe.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         let keepers = self.shared.keepers();
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
@@ -159,7 +159,7 @@ impl Shared {
         Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
     }
 
-    /// Chooses one of the primaries by rotation. Prefers those with a connection.
+    /// Chooses a primary by rotation. Prefers primaries with a connection.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
         let keepers = self.keepers();
         let is_connected = |address: &&Address| {
@@ -187,7 +187,7 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// Returns the first answer of these servers. Each server is asked a moment after the server before it.
+    /// Returns the first answer of these servers. Asks each server a moment after the server before it.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -213,7 +213,7 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // This happens after the map is replaced, since calls make keepers for the servers of the map.
+        // The map is replaced first. Otherwise a call could make a keeper for a server of the old map.
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
@@ -234,7 +234,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The map was good for long, so the next read has another cause and starts with short pauses.
+            // The map stayed right for long, so this read has a new cause. The pauses start with the shortest again.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }

@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// Which server is the primary, as the events of the Sentinels say.
+    /// Knows which server is the primary, from the events of the Sentinels.
     roles: Arc<Roles>,
 }
 
@@ -63,7 +63,7 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns which server is the primary, as far as the Sentinels have said it.
+    /// Returns the knowledge of which server is the primary. It comes from the events of the Sentinels.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
@@ -73,7 +73,7 @@ impl Dial {
         &self.connect.servers
     }
 
-    /// Returns the addresses of a cluster's servers that the settings name. Returns none without a cluster.
+    /// Returns the addresses of a cluster's servers that the settings name. The list is empty without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {

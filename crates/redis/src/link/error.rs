@@ -18,7 +18,7 @@ pub(crate) fn no_reply() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }
 
-/// Classifies the driver's error of a call by whether the script has run and what can be done.
+/// The meaning of an error of the driver: whether the script has run, and what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The server does not have the script's text. The script has not run.
@@ -37,7 +37,7 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// Codes of errors that come before a script starts, or at its first write: a script that has written goes on.
+/// Codes of errors that come before a script starts, or at its first write. After its first write, a script goes on.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
@@ -97,7 +97,7 @@ impl LinkError {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// Makes the error of a change that the server has made, but that is not as safe as the policy asks.
+    /// Makes the error of a change that is not as safe as the policy asks. The server has made the change.
     pub(crate) fn not_safe(why: &str) -> Self {
         Self::unknown(format!("the server made the change, but {why}"))
     }
@@ -107,14 +107,14 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: true }
     }
 
-    /// Makes the error of a script that was not sent, because the connection it was meant for has been replaced.
+    /// Makes the error of a script that was not sent. The connection for which it was meant has been replaced.
     pub(crate) fn renewed(script: &str) -> Self {
         let message = format!("the script {script} was not sent: the connection was made again");
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// Makes the error of a script that could not be sent within `patience`, for lack of a connection or of a server
-    /// that could run it.
+    /// Makes the error of a script that could not be sent within `patience`. There was no connection, or no server that
+    /// could run the script.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }
@@ -146,13 +146,14 @@ fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
 
-/// Returns whether a script answered that its server has lost the deployment's key, or the deployment's id in a shard.
+/// Returns whether a script failed with `GONE`. The server has then lost the deployment's key, or the deployment's id
+/// in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Returns whether a script failed with `BACK`: the server's data are older than data that this node has seen, by more
-/// than is permitted.
+/// Returns whether a script failed with `BACK`. The server's data are then older than data that this node has seen, by
+/// more than is permitted.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }
@@ -182,7 +183,7 @@ impl core::error::Error for LinkError {}
 mod tests {
     use super::*;
 
-    /// Returns the row of the README's table of failures that names a code.
+    /// Returns the row that names this code in the README's table of failures.
     fn row(code: &str) -> &'static str {
         let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
         rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))

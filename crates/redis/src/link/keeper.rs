@@ -78,8 +78,8 @@ impl Keeper {
         }
     }
 
-    /// Takes the connection that this attempt made out of use, unless it was replaced already. The next call waits for
-    /// another.
+    /// Takes a connection out of use, unless it was replaced already. `attempt` is the attempt that made the
+    /// connection. The next call waits for a new connection.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
@@ -118,7 +118,7 @@ async fn keep(
                     match doubted.recv().await {
                         None => return,
                         Some(number) if number == attempt => break,
-                        // The doubt is about a connection that has been replaced.
+                        // The call doubts a connection that has been replaced already.
                         Some(_) => {}
                     }
                 }

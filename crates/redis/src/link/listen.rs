@@ -20,13 +20,13 @@ const LONGEST: Duration = Duration::from_secs(2);
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause before the task verifies that the key's primary has really changed.
+/// The key's primary seems to have changed. The task verifies the change after this pause.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// How long a connection may take to be made and to subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Reports the end of a subscription when it is dropped, so also if the subscription's future is dropped.
+/// Reports the end of a subscription when this value is dropped, so also if the subscription's future is dropped.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {
@@ -65,7 +65,7 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
-                    // Other nodes publish at the new primary from now on.
+                    // The key has a new primary. Other nodes publish there from now on.
                     Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
                     Ok(Either::Right((Err(_), _))) | Err(_) => {}
                 }

@@ -76,8 +76,8 @@ pub(crate) trait Link: Send + Sync {
         self.run_before_witness(script, keys, arguments)
     }
 
-    /// Returns the number of the attempt to connect that made the present connection or is under way. In a cluster, the
-    /// number is always the same.
+    /// Returns the number of an attempt to connect: the attempt that made the present connection, or the attempt that
+    /// is under way. In a cluster, the number is always the same.
     fn attempt(&self) -> u64 {
         0
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time for which calls are held back. It is less than the default patience of a call.
+/// Calls are held back (not sent) for at most this time. It is shorter than the default patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
 /// For this time after a Sentinel has named the primary, other Sentinels that name another server are ignored.
 const FRESH: Duration = Duration::from_secs(3);
@@ -14,7 +14,7 @@ const FRESH: Duration = Duration::from_secs(3);
 /// Identifies a server by the host and port that the Sentinels have for it.
 pub(crate) type Named = (Box<str>, u16);
 
-/// The roles of the servers, as far as the Sentinels have reported them.
+/// Knows which server is the primary, as the Sentinels have reported it.
 #[derive(Debug)]
 pub(crate) struct Roles {
     /// The moment until which calls are held back, because a failover is under way.
@@ -61,7 +61,7 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether this server may be the primary, as far as the Sentinels have said recently.
+    /// Returns whether this server may be the primary. It may not if a Sentinel has recently named another server.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
@@ -69,7 +69,7 @@ impl Roles {
     }
 
     pub(super) fn hold(&self) {
-        // Several Sentinels report several events of one failover. Together they hold calls back only once.
+        // Several Sentinels report several events of one failover. All of these events hold calls back only once.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {

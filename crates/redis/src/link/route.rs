@@ -6,7 +6,7 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, and the keeper that replaces the connection after its end.
+/// A connection for a call, and the keeper (a task) that replaces the connection after its end.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt that made the connection.
@@ -17,8 +17,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Sends commands, and returns their replies in order, without the first `skipped`. Errors of the server are
-    /// values.
+    /// Sends commands. Returns their replies in order, without the first `skipped` replies. Errors of the server are
+    /// returned as values.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }

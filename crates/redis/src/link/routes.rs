@@ -53,8 +53,8 @@ impl Routes {
         }
     }
 
-    /// Waits for a connection to a place. Returns `None` if the runtime ends. Also returns `None` if the place is an
-    /// address and its server cannot be reached in time.
+    /// Waits for a connection to a place: the primary of a key, any primary, or the server at an address. Returns
+    /// `None` if the runtime ends, or if the server at an address cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { keeper, roles, .. }, _) => {
@@ -96,8 +96,8 @@ impl Routes {
         }
     }
 
-    /// Returns the number of the attempt to connect that made the present connection or is under way. Returns 0 in a
-    /// cluster.
+    /// Returns the number of an attempt to connect: the attempt that made the present connection, or the attempt that
+    /// is under way. Returns 0 in a cluster.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,
@@ -115,7 +115,7 @@ impl Routes {
         }
     }
 
-    /// Returns why there is no connection to a place, if that is known.
+    /// Returns the reason for which a place has no connection, if the reason is known.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
             (Self::Server { keeper, .. }, _) => keeper.state().trouble,

@@ -6,7 +6,7 @@
 //! | event | means | follows |
 //! |---|---|---|
 //! | `+selected-slave`, `+failover-state-send-slaveof-noone` | a replica becomes a primary in a moment | calls are *held*: they are not sent yet |
-//! | `+promoted-slave`, `+switch-master` | it is a primary | the connection is replaced by one to that server; calls go on |
+//! | `+promoted-slave`, `+switch-master` | the replica is a primary now | a connection to that server replaces the old connection; calls go on |
 //! | `-failover-abort-...`, or nothing for four seconds | the old primary stays | calls go on |
 //!
 //! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not

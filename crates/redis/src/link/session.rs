@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Runs calls to the servers of a [`Connect`] on a runtime of its own. Callers need no runtime.
+/// Runs calls to the servers of a [`Connect`] on its own runtime. Callers need no runtime.
 pub(crate) struct Session {
     caller: Arc<Caller>,
     dial: Arc<Dial>,
@@ -41,7 +41,7 @@ struct Caller {
     /// How long a server may take to reply.
     limit: Duration,
     is_cluster: bool,
-    /// The servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
+    /// Whether the servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
     knows_flags: AtomicBool,
 }
 
@@ -230,7 +230,7 @@ impl Caller {
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
-                // The server that the redirection named may be gone.
+                // The server that a redirection has named may be gone, so this asks the primary of the key again.
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
@@ -259,7 +259,7 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
-                    // The text must go to the server that lacks it.
+                    // The text must go to the server that does not have it.
                     if is_elsewhere {
                         place = route.address.map_or(place, Place::Address);
                     }
@@ -345,8 +345,8 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. If the server has the keys only during a move of their slot,
-/// an `ASKING` goes first.
+/// Sends the command of a script, and returns the answer. With `is_elsewhere`, the server has the keys only while their
+/// slot moves, so an `ASKING` goes first.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {

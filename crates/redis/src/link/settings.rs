@@ -143,7 +143,7 @@ impl Connect {
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
         }
-        // All servers of a cluster are reached in one way, with TLS or without.
+        // All servers of a cluster are reached in the same way: with TLS or without.
         let security = |node: &ConnectionInfo| match node.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
             _ => None,
@@ -170,7 +170,7 @@ impl Connect {
         self
     }
 
-    /// Sets the file that has the Sentinels' password. It is read for each connection, as for
+    /// Sets the file that has the Sentinels' password. The file is read for each connection, as for
     /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
@@ -192,23 +192,24 @@ impl Connect {
         self
     }
 
-    /// Sets how long a reply may take, 5 seconds unless set. After this time the outcome of the call is unknown, and
-    /// the connection is replaced.
+    /// Sets how long a reply may take. The default is 5 seconds. After this time the outcome of the call is unknown,
+    /// and the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Sets how long it may take to make a connection, 2 seconds unless set.
+    /// Sets how long it may take to make a connection. The default is 2 seconds.
     #[must_use]
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// Sets how long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After
-    /// this time the call fails, and surely has had no effect. A call takes at most this time and the response timeout.
+    /// Sets how long a call waits for a connection, or for a server that cannot answer now. The default is 5 seconds.
+    /// After this time the call fails, and surely has had no effect. A call takes at most this time and the response
+    /// timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

@@ -29,8 +29,8 @@ impl Address {
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// Returns the address of this host and port. An empty host, or a host that stands for all addresses of a machine,
-    /// means the host of the server that has answered. The host `?` means that the address is not known.
+    /// Returns the address of this host and port. A host may be empty, or may stand for all addresses of a machine.
+    /// Such a host means the host of the server at `of_answer`. The host `?` means that the address is not known.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,

@@ -1,4 +1,4 @@
-//! Waits until changes are as safe as the policy asks. The wait for replicas and files has a connection of its own.
+//! Waits until changes are as safe as the policy asks. The wait for replicas and files uses its own connection.
 //!
 //! A server answers `WAIT` for all changes that it had made when the previous command on the same connection had ended.
 //! Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection to the same server,
@@ -34,7 +34,7 @@ pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// How long the server may take to reply, including its wait for replicas or files.
+    /// How long the server may take to reply. This includes its wait for replicas or files.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,
@@ -51,8 +51,8 @@ struct Rounds {
 }
 
 impl Witness {
-    /// Creates a witness for the server at the other end of this connection, which nothing else may use. Calls `on_end`
-    /// if the server does not answer. Must be called within a tokio runtime.
+    /// Creates a witness for the server at the other end of this connection. Nothing else may use the connection. Calls
+    /// `on_end` if the server does not answer. Must be called within a tokio runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,
@@ -72,7 +72,7 @@ impl Witness {
     ///
     /// # Errors
     ///
-    /// Fails if they are not as safe in time.
+    /// Fails if the changes are not as safe in time.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
@@ -106,7 +106,7 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller may be gone.
+            // A caller that has gone needs no answer.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }

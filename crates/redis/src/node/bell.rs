@@ -1,4 +1,4 @@
-//! The bell on which a node's background thread sleeps until another task rings it.
+//! A node's background thread sleeps on a bell until another task rings it.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

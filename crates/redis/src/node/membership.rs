@@ -1,4 +1,4 @@
-//! Signs of life: this node sends its own, and acts on those of the other nodes.
+//! Sends the signs of life of this node, and acts on the signs of the other nodes.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
@@ -27,8 +27,8 @@ impl State {
         }
     }
 
-    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. Sightings on
-    /// another connection prove nothing.
+    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. A sighting on
+    /// another connection proves nothing.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
@@ -39,8 +39,8 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life: a quarter of `ttl` after the last sign, or at once if other
-    /// nodes have changed.
+    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` after the last sign. It is
+    /// due at once if other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
@@ -101,7 +101,7 @@ impl Node {
         let sign = self.give_sign(!is_member).await;
         if !is_member {
             match sign {
-                // The nodes' registry is lost, but the shards of this node are not.
+                // The server has lost the nodes' registry, but not the shards of this node. So the node goes on.
                 Err(error) if is_gone(&error) => {
                     let mut state = self.state();
                     state.is_member = true;
@@ -143,7 +143,7 @@ impl Node {
             record,
             self.keys.channel.clone(),
             decimal(known.as_millis()),
-            // The loss is measured by the signs, which are a quarter of `ttl` apart.
+            // The server measures the loss by the last sign. Signs are a quarter of `ttl` apart, so this time is added.
             time_text(self.may_lose.saturating_add(self.ttl / 4)),
         ];
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
@@ -151,7 +151,8 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Without a registry, the age of the server's data cannot be seen.
+                // Without a registry, nobody can see the age of the server's data. The sign counts as sent on this
+                // connection.
                 state.sign_by = sign_by;
             }
         })?;
@@ -163,7 +164,7 @@ impl Node {
             state.sign_by = sign_by;
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
-                // The signs that other nodes sent after that moment are lost, too.
+                // The server has lost the signs that other nodes sent after `latest`. So this node forgets them, too.
                 state.latest = latest.max(answered.now);
                 state.set_backs += 1;
             }
@@ -228,7 +229,8 @@ impl Node {
             let mut state = self.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
-                // The node was never seen connected, or it was away when this node's own connection ended.
+                // The node was never seen connected, or was away already when this node's own connection ended. So
+                // nothing is known.
                 (false, None) => {}
                 (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
                 (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
@@ -241,8 +243,8 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead whose connection has ended, and then expires its shards. The scripts publish both to all
-    /// nodes.
+    /// Declares a node dead after its connection has ended, and then expires its shards. The scripts publish both
+    /// events to all nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -251,8 +253,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If the call did run, no node declares it dead again. If that node lives, it loses a part of its shards at
-            // most.
+            // If the call did run, no later look declares the node dead again. If the node lives, it loses a part of
+            // its shards at most.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };

@@ -19,7 +19,7 @@ pub(super) struct NodeRecord {
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
-    /// The node listens to a channel of its own, so that other nodes see when its connection ends.
+    /// Whether the node listens to a channel of its own. Then other nodes see when its connection ends.
     pub(super) has_channel: bool,
 }
 
@@ -45,8 +45,8 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Returns whether the node's last sign of life is younger than its `ttl`. A sign further ahead than `ttl` does not
-    /// count: a clock that was set back has left it.
+    /// Returns whether the node's last sign of life is younger than its `ttl`. A sign that is in the future by more
+    /// than `ttl` does not count: it was given before the clock was set back.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

@@ -33,8 +33,7 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer, from the server's last answer and from the knowledge of this
-    /// node.
+    /// Describes a shard whose server does not answer. Uses the server's last answer, and the knowledge of this node.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
@@ -49,8 +48,8 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. In a cluster some servers may not answer. Their shards, or the
-    /// nodes, are then returned as this node knew them before.
+    /// Reads all nodes and shards from the servers. Some servers of a cluster may not answer. Their part of the answer
+    /// is then taken from the knowledge of this node.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));

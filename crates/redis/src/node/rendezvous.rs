@@ -10,8 +10,8 @@ pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
     nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
 }
 
-/// Returns a number that looks random for each pair: the finaliser of SplitMix64, applied to the node and then to the
-/// shard.
+/// Returns a number that looks random for each pair of node and shard. Applies the finaliser of SplitMix64 to the node,
+/// and then to the shard.
 fn weight(node: u64, shard: Shard) -> u64 {
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -12,34 +12,34 @@ pub(crate) struct Shards {
     /// The number of looks that were begun. A *look* asks a server for the state of some shards. The next look gets the
     /// next number.
     looks: u64,
-    /// When the first lease ends in shards that this node took over or that were sick. `None` once a claim has returned
-    /// it.
+    /// When the first lease ends in some shards: in those that this node took over, and in those that were sick
+    /// (without an answer). `None` once a claim has returned this moment.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// A thread polls the shards, and other nodes may lease timers in them, too.
+    /// Whether the store has a thread. Then other nodes may lease timers in the shards of this node, too.
     has_thread: bool,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    /// The shard belongs to this node by the hash of the live nodes.
+    /// Whether the shard belongs to this node, by the hash over the live nodes.
     is_wanted: bool,
-    /// This node owns the shard, by the server's last answer.
+    /// Whether this node owns the shard, by the server's last answer.
     is_owned: bool,
-    /// The last look at the shard failed, or is still unanswered while other groups have answered. The answer to a
-    /// later look clears the flag.
+    /// Whether the last look at the shard failed, or has no answer yet although other groups have answered. The answer
+    /// to a later look clears the flag.
     is_sick: bool,
-    /// The shard's server has lost its data: the last answer found no deployment id. Claims leave the shard's timers
-    /// alone.
+    /// Whether the shard's server has lost its data: the last answer found no deployment id. Claims leave the shard's
+    /// timers alone.
     is_lost: bool,
-    /// The thread must look at the shard at once.
+    /// Whether the thread must look at the shard at once.
     is_hinted: bool,
-    /// The thread has sent a look at the shard, and waits for the answer.
+    /// Whether the thread has sent a look at the shard, and waits for the answer.
     is_asked: bool,
     /// The number of the look whose answer was stored here. Answers to earlier looks are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the last claim could have taken with more room.
+    /// The due moment of the first timer that the last claim could have leased if it had had more room.
     next_claim: Option<UtcMillis>,
     /// The earliest due moment that a commit or a message has reported since the last look began.
     noted: Option<UtcMillis>,
@@ -51,8 +51,8 @@ struct Known {
     told_end: Option<Timestamp>,
 }
 
-/// How often a look asks when the shard's first lease ends. Other nodes lease parked timers of any shard, and only the
-/// shard's owner ends the leases of nodes that die.
+/// A look asks at these intervals when the shard's first lease ends. Other nodes lease parked timers of any shard, and
+/// only the shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -69,9 +69,9 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The look also asks when the first lease ends. A claim whose answer was lost may have taken the shard, and reaps,
-    /// which end overdue leases, leave sick shards out. In both cases nothing else says when the leases of a dead node
-    /// end.
+    /// Whether the look also asks when the first lease ends. A claim whose answer was lost may have taken the shard.
+    /// Reaps, which end overdue leases, leave sick shards out. In both cases only the look's answer says when the
+    /// leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
@@ -125,18 +125,19 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// Returns the shards in which this node ends overdue leases. In a cluster, shards of failed servers are left out.
+    /// Returns the shards in which this node ends overdue leases. In a cluster, these do not include shards of failed
+    /// servers.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the owned shards that no longer belong to this node and must be released.
+    /// Returns the shards that this node owns, but that no longer belong to it. It must release them.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Each new shard is looked at at once.
+    /// Assigns to this node the shards for which `belongs` is true. Requests an immediate look at each new shard.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -180,9 +181,8 @@ impl Shards {
         }
     }
 
-    /// Returns the shards that a claim asks for due timers. With a thread, these are the shards that may have a due
-    /// timer, and in a cluster shards of failed servers are left out. Without a thread, these are all shards of this
-    /// node.
+    /// Returns the shards that a claim asks for due timers. Without a thread, these are all shards of this node. With a
+    /// thread, these are the shards that may have a due timer. In a cluster, shards of failed servers are left out.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -196,8 +196,8 @@ impl Shards {
         })
     }
 
-    /// Returns the shards that the thread must look at now. On one server, a single script looks at all shards, so if
-    /// one shard is due, all are returned.
+    /// Returns the shards that the thread must look at now. On one server, a script looks at all shards. So if one
+    /// shard is due there, all shards are returned.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
         // A hint does not shorten the pause of a sick shard.
         let is_due = |known: &Known| {
@@ -250,7 +250,8 @@ impl Shards {
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
-            // A look that began earlier does not ask when the first lease ends. The next look does.
+            // If this look has taken the shard, or the shard was sick, the look had to ask when the first lease ends.
+            // If it did not ask, the shard counts as sick, so that the next look asks.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.is_lost) = (*is_owned, *is_lost);
@@ -289,7 +290,7 @@ impl Shards {
         }
     }
 
-    /// Requests an immediate look at the shards that belong to this node and that it does not own yet.
+    /// Requests an immediate look at the shards that belong to this node but that it does not own yet.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
@@ -313,13 +314,13 @@ impl Shards {
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave a shard out until a look of the thread is answered. This is so in a cluster if the
-    /// shard's server fails, since the servers of other shards may answer.
+    /// Returns whether claims leave this shard out until a look of the thread is answered. In a cluster they leave out
+    /// shards of failed servers, since the servers of other shards may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps the earliest end of a foreign lease, so that the next claim returns it.
+    /// Keeps the earliest end of a lease of another node, so that the next claim returns that end.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }

@@ -15,10 +15,11 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default `ttl`: for how long a node takes a shard, and after which silence it is no longer live.
+/// The default `ttl`. A node takes a shard for this time. A node without a sign of life for this time is no longer
+/// live.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default for the time by which a server's data may go back before the store closes.
+/// The default of `may_lose`, the greatest time by which a server's data may go back before the store closes.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at a shard while messages of other nodes arrive. With this pause, an idle shard of a
@@ -41,13 +42,13 @@ pub(crate) struct Node {
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The time by which the server's data may go back before the store closes.
+    /// The greatest time by which the server's data may go back. After a greater loss, the store closes.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
     /// The pause between two looks at a shard while no messages arrive. `None` if the store has no thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
-    /// The subscription works, so messages of other nodes arrive.
+    /// Whether the subscription works. Then the messages of other nodes arrive.
     pub(super) hears: AtomicBool,
     state: Mutex<State>,
 }
@@ -80,7 +81,7 @@ pub(crate) struct State {
     pub(super) latest: UtcMillis,
     /// How often the server's data have gone back.
     pub(super) set_backs: u64,
-    /// Other nodes have come or gone: this node must send a sign of life.
+    /// Whether other nodes have come or gone. Then this node must send a sign of life.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
@@ -103,7 +104,7 @@ struct LastClaim {
 pub(crate) enum Sight {
     /// The other node was connected.
     There,
-    /// The other node was not connected, since this moment.
+    /// The other node has not been connected since this moment.
     Away(Timestamp),
 }
 
@@ -254,8 +255,8 @@ impl Node {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers for a timer that may be stored although this process has not noted it. With a thread this
-    /// does nothing, since the thread finds the timer.
+    /// Wakes the subscribers for a timer that may be stored although this process has not noted it. Does nothing if the
+    /// store has a thread, since the thread finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();

@@ -1,4 +1,4 @@
-//! Operations on many timers, in the order of an index. One script changes several timers.
+//! Applies an operation to many timers, in the order of an index. One script changes several timers.
 
 use super::transact::{Start, Transactions};
 use crate::deployment::Deployment;
@@ -27,8 +27,8 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes timers that were read before, several by each script. `op` returns the operation for a script with the
-    /// given number of timers. Returns the outcomes of all scripts.
+    /// Changes timers that were read before, several timers by each script. `op` gets a number of timers, and returns
+    /// the operation for a script on this number. Returns the outcomes of all scripts.
     async fn change_several(
         &self,
         mut found: Vec<Found>,
@@ -46,8 +46,8 @@ impl Bulk {
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
-    /// Changes different timers by their ids. Returns the outcomes by the places of the operations in `ops`. A timer
-    /// that is not in the shard of its id is skipped, and has no outcome.
+    /// Changes different timers by their ids. Each outcome comes with the place of its operation in `ops`. A timer that
+    /// is not in the shard of its id is skipped, and has no outcome.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],
@@ -121,7 +121,8 @@ impl Bulk {
         }
     }
 
-    /// Unparks timers that are parked for this reason in some shards, the longest due first, at most `limit`.
+    /// Unparks at most `limit` timers that are parked for this reason in some shards. The timers that have been due for
+    /// longest come first.
     pub(crate) async fn unpark(
         &self,
         reason: &str,

@@ -1,5 +1,5 @@
-//! Builds the arguments of the script `commit`: the changes of an operation, and checks that the data from which they
-//! follow are unchanged.
+//! Builds the arguments of the script `commit`: the changes of an operation, and checks. The changes follow from data
+//! that were read before. The checks verify that these data have not changed.
 
 use super::put_back::{PutBack, PutBackDoubt};
 use crate::deployment::millis;
@@ -15,7 +15,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 
-/// The data that an operation has read, and from which its changes follow.
+/// The data that an operation has read. Its changes follow from these data.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
@@ -34,11 +34,12 @@ impl Known {
     }
 }
 
-/// A redirect that this operation has written in advance, for a timer that it may store in another shard.
+/// A redirect that this operation has written in advance. The operation may store the redirect's timer in another
+/// shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation ends, by the clock of the server that has the shard of the id.
+    /// When the reservation ends. The server with the shard of the id decides by its clock.
     pub(crate) until: UtcMillis,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Refused {
     /// The server's time at the check.
     pub(crate) now: UtcMillis,
     pub(crate) doubt: Doubt,
-    /// The stored values that the check found instead.
+    /// The stored values that the failed check has found.
     pub(crate) found: Values,
 }
 
@@ -72,7 +73,7 @@ pub(crate) enum Doubt {
     Redirected(TimerId, Redirect),
     /// In a cluster, the reservation of this id is over, or another client has forbidden commits under its redirect.
     Reserved(TimerId),
-    /// The timer was put back already, or its time for that is over.
+    /// The timer was put back already, or the time for putting it back is over.
     PutBack(PutBackDoubt),
     /// The shard's server has lost the data: the shard does not have the id of its deployment.
     Lost(Shard),
@@ -81,7 +82,7 @@ pub(crate) enum Doubt {
 /// Limits the shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// A commit may name keys of all shards. This is so on one server.
+    /// A commit may name keys of all shards. This is so without a cluster.
     All,
     /// A commit may name keys of one shard. This is so in a cluster; [`redirects`](super::redirects) has the other
     /// parts.
@@ -93,7 +94,7 @@ pub(crate) struct Hint<'a> {
     pub(crate) due: UtcMillis,
     /// The message is sent only if the timer is due within this time.
     pub(crate) within: Duration,
-    /// The node that sends the message. It needs no message about its own shards.
+    /// The node that sends the message. No message is sent about this node's own shards.
     pub(crate) sender: &'a [u8],
     pub(crate) channel: &'a [u8],
     pub(crate) message: Vec<u8>,
@@ -115,7 +116,7 @@ pub(crate) struct Commit<'a> {
 }
 
 impl<'a> Commit<'a> {
-    /// Builds a commit with checks of all data in `known` and guesses in `changes`, and with the changes.
+    /// Builds a commit: the checks of all data in `known` and of all guesses in `changes`, and the changes.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,
@@ -160,8 +161,8 @@ impl<'a> Commit<'a> {
         commit
     }
 
-    /// Adds a message to the owner of a shard. The script sends it only if another node owns the shard and the timer is
-    /// the first of the shard.
+    /// Adds a message to the owner of a shard. The script sends it only if another node owns the shard, and if the
+    /// timer is the first timer of the shard.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
@@ -195,7 +196,7 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Returns the shard of the changed timers. Without changed timers, returns the shard of the data that the commit
+    /// Returns the shard of the changed timers. If no timer is changed, returns the shard of the data that the commit
     /// checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
@@ -207,7 +208,7 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script. Also returns, for each check, the reason to report if it
+    /// Returns the keys and the arguments of the script. Also returns the doubt to report for each check, if that check
     /// fails.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
@@ -244,11 +245,11 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may be
-        // regarded as happening when they were read.
+        // Data in other shards of a cluster are not checked again. The operation does not change these data. So it may
+        // count as happening at the moment when they were read.
         let (scope, layout) = (self.scope, self.layout);
-        // This check comes first: the timer is not stored a second time, even if it has been claimed or has ended
-        // since.
+        // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
+        // has ended since.
         if let Some(put_back) = &known.put_back {
             let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
             let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);
@@ -276,7 +277,8 @@ impl<'a> Commit<'a> {
             if let Scope::Shard(home, reserved) = self.scope
                 && home != shard
             {
-                // Without a reservation, the shard of the id has just answered that it remembers the id.
+                // Without a reservation, the operation needs no free id: the shard of the id has answered that it
+                // remembers the id.
                 if let Some(reservation) = reserved.get(id) {
                     self.expect(Doubt::Timer(*id), "free", home, Part::Records, bytes);
                     let void = &reservation.redirect.void(*id);
@@ -305,7 +307,7 @@ impl<'a> Commit<'a> {
         let found = known.timers.get(&id);
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
-            // A new timer without a key is stored in the shard of the timer that it follows.
+            // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
             (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
                 (Some(put_back), ..) => put_back.shard,
                 (None, None, Some(home)) => home,
@@ -321,7 +323,7 @@ impl<'a> Commit<'a> {
             was
         });
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
-        // Only the differences are sent: an entry that stays costs nothing.
+        // Only the differences are sent, so an entry that stays costs nothing.
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
             let is_set_again =

@@ -1,8 +1,9 @@
-//! Creations that only store a new timer. All that wait at the same time are stored by one script.
+//! Stores new timers by shared scripts. All creations that wait at the same time, and that only store a timer, share a
+//! script.
 //!
 //! The common creation guesses that its id and its key are free, and stores a pending timer in the shard of its id. The
-//! script checks each timer as the script `commit` does, and answers the timers that it did not store. Each of these is
-//! created again as an operation of its own, which finds out why. All other creations are commits.
+//! script checks each timer as the script `commit` does, and names the timers that it did not store. Each of these is
+//! created again as an operation of its own, which finds out why it was not stored. All other creations are commits.
 //! [`queue`](super::queue) says how creations wait, and how they end while the server does not answer.
 
 use super::queue::{Creation, Made, Queue, Waiting};
@@ -64,9 +65,9 @@ impl Creations {
         self.transactions.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Returns whether a creation may share a script with others. In a cluster this is never so: a shard that does not
-    /// answer must not delay creations in other shards. A creation that replaces is excluded too, since its key is
-    /// mostly taken.
+    /// Returns whether a creation may share a script with others. In a cluster it may not: a shard that does not answer
+    /// must not delay creations in other shards. A creation that replaces may not either, since its key is mostly
+    /// taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
@@ -78,8 +79,8 @@ impl Creations {
             && (!is_near() || self.node.state().shards.is_owned(home))
     }
 
-    /// Returns the data that the script needs. Returns `None` if the changes do more than store one pending timer, or
-    /// follow from data that the script does not check.
+    /// Returns the data that the script needs. Returns `None` if the changes do more than store a pending timer. Also
+    /// returns `None` if they follow from data that the script does not check.
     fn creation_of(&self, changes: &Changes) -> Option<Creation> {
         let Changes { timers, absent, free, forgotten, remember, forget } = changes;
         let [Change { before: None, after: Some(timer) }] = &timers[..] else { return None };
@@ -110,7 +111,7 @@ impl Creations {
                 return;
             }
             group.sort_unstable_by_key(|waiting| waiting.creation.shard);
-            // Each caller that was promised durable changes asks these witnesses itself.
+            // A caller that was promised durable changes asks these witnesses itself.
             let witnesses = Witnesses::default();
             match witnesses.collect(self.store_some(&group)).await {
                 Ok(stored) => {

@@ -1,9 +1,9 @@
-//! Ends of deliveries that remove their timers entirely. One script makes many of them.
+//! Ends deliveries whose timers are removed entirely. One script makes many of these ends.
 //!
 //! The most common end is that of a one-shot timer whose delivery has succeeded. The timer is removed with all of its
 //! entries, and nothing takes its place. The script removes many such timers by one command for each part of a shard.
-//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and says so:
-//! that timer is ended again as an operation of its own. All other ends are commits.
+//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and names that
+//! timer. The timer is then ended again by an operation of its own. All other ends are commits.
 
 use super::held::Held;
 use super::transact::Transactions;
@@ -41,8 +41,8 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Makes only the operations that just remove their timers. Returns their
-    /// outcomes by their places in `ops`.
+    /// Ends deliveries of different timers. Skips operations that do more than remove their timers. Each outcome comes
+    /// with the place of its operation in `ops`.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],
@@ -78,8 +78,8 @@ impl Ends {
         }
     }
 
-    /// Returns the end that an operation makes. Returns `None` if it does more than remove its timer, or if this
-    /// process does not have the timer as it was claimed.
+    /// Returns the end that an operation makes. Returns `None` if the end does more than remove its timer. Also returns
+    /// `None` if this process does not keep the timer as it was claimed.
     fn plain_end(
         &self,
         place: usize,
@@ -106,7 +106,7 @@ impl Ends {
             let place = staying.index()?.and_then(|place| stays.get_mut(place));
             *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = true;
         }
-        // The copy from the claim is of no further use, whether the timer stays or not.
+        // The kept copy of the timer is of no further use, whether the timer stays or not.
         ends.iter().for_each(|end| self.held.let_go(end.found.id()));
         let made = ends.into_iter().zip(stays).filter(|(_, stays)| !stays);
         Ok(made.map(|(end, _)| (end.place, end.outcome)).collect())

@@ -1,4 +1,4 @@
-//! Keeps the timers that this process has claimed, as they were at the claim.
+//! Keeps copies of the timers that this process has claimed, as they were at the claim.
 
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use tourbillon_durable::timer::TimerId;
 const MOST: usize = 100_000;
 
 /// The timers that this process has claimed. The end of a delivery is computed from the timer as it was claimed,
-/// without a read. The commit compares it with the stored timer, which may have changed since.
+/// without a read. The commit compares the claimed timer with the stored timer, which may have changed since.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 

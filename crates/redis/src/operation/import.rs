@@ -17,7 +17,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that are reserved at the same time.
 const AT_ONCE: usize = 256;
-/// How often the import of a timer is tried again after a redirect that led nowhere.
+/// The import of a timer is tried at most this number of times after a redirect that led nowhere.
 const TURNS: usize = 8;
 
 /// Stores timers of backups.
@@ -78,7 +78,7 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // This runs the checks alone: a shard that cannot take its timers is found before any timer is stored.
+            // This only runs the checks. So a shard that cannot take its timers is found before any timer is stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {

@@ -27,10 +27,10 @@ impl PutBacks {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Records that the caller gets the answer of a batch of `count` operations. Put-backs whose outcome is certain are
-    /// forgotten.
+    /// Forgets the put-backs of a batch that have a certain outcome. Called when the caller gets the answer of the
+    /// batch, which has `count` operations.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
-        // If a batch fails, a part of it may have had its effect, and the caller repeats the whole batch.
+        // A part of a failed batch may have had its effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {
             count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
         };

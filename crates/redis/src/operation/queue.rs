@@ -1,8 +1,8 @@
 //! The queue of creations that wait for a script.
 //!
-//! While scripts are at the server, new creations wait. All that wait become one script. A task takes the waiting
-//! creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a creation
-//! before they add it, and tasks only send it. So no task depends on a caller that stands still.
+//! While scripts are at the server, new creations wait. One script then takes all creations that wait. A task takes the
+//! waiting creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a
+//! creation before they add it, and tasks only send it. So no task depends on a caller that stands still.
 //!
 //! A creation that waits ends in one of these ways:
 //!
@@ -93,13 +93,13 @@ impl Queue {
         is_needed
     }
 
-    /// Returns the task that the caller of [`add`](Self::add) must run.
+    /// Returns a task. The caller of [`add`](Self::add) must run it if `add` has returned `true`.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
 
-    /// Counts a task as ended that was dropped before it was done. Returns the waiting creations if no other task is
-    /// left.
+    /// Counts a task as ended, since it was dropped before it was done. Returns the waiting creations if no other task
+    /// is left.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
@@ -107,8 +107,8 @@ impl Queue {
     }
 }
 
-/// A task that takes waiting creations. If a panic or the end of the runtime drops it early, the next creation starts
-/// another task.
+/// A task that takes waiting creations. A panic or the end of the runtime may drop the task early. Then the next
+/// creation starts another task.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,
@@ -125,8 +125,8 @@ impl Drop for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Takes the creations of the next script, which have different ids and keys. If none waits, returns none and ends
-    /// the task.
+    /// Takes the creations of the next script, which have different ids and keys. If no creation waits, returns an
+    /// empty list and ends the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);

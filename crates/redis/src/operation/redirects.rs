@@ -84,14 +84,14 @@ pub(crate) const RESERVED: Duration = Duration::from_secs(60);
 /// reservation lasts, since the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation that touch shards other than the timer's home.
+/// The parts of an operation outside the timer's home shard.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. Mostly the operation creates it.
+/// A timer whose id must be free. Usually the operation creates this timer.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that the operation only reports as remembered needs no reservation.
+        // If the operation only reports that the id is remembered, the id needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -136,7 +136,7 @@ impl Outside {
     }
 }
 
-/// Reserves the ids that are not reserved yet. If an id cannot be reserved, returns why.
+/// Reserves the ids that are not reserved yet. If an id cannot be reserved, returns the reason.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
     home: Shard,
@@ -161,7 +161,7 @@ pub(super) async fn reserve_all(
 }
 
 /// Reserves an id: writes a redirect which says that the timer will be in the shard `home`. If the id is taken, returns
-/// why the reservation is refused.
+/// the refusal.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -208,8 +208,7 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // The end goes on although the shard of the id does not answer. Without the answer, the redirect stays
-            // behind.
+            // If the shard of the id does not answer, the end goes on. The redirect then stays behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }
@@ -238,8 +237,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Forbids commits under a redirect that seems to lead nowhere, and removes the redirect. If the timer is stored after
-/// all, changes nothing and returns `true`.
+/// Forbids commits under a redirect that seems to lead nowhere, and removes the redirect. If the redirect's timer is
+/// stored after all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -16,7 +16,7 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// How often an operation is attempted while others change the same timers.
+/// An operation is attempted at most this number of times while others change the same timers.
 const TURNS: usize = 64;
 
 /// Says where an operation gets the timers from which its effect is computed.
@@ -25,7 +25,7 @@ pub(crate) enum Start {
     New,
     /// A stored timer, which is read first.
     At(Address),
-    /// A timer that this process has claimed. If it is still kept, its state at the claim is used without a read.
+    /// A timer that this process has claimed. If a copy from the claim is still kept, the operation needs no read.
     Held(TimerId),
     /// A timer that was read already.
     Read(Box<Found>),
@@ -46,8 +46,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Commits the changes that `run` computes. If the data have changed, reads them again and calls `run` again, until
-    /// a commit succeeds.
+    /// Commits the changes that `run` computes. If the data have changed, reads the data again and calls `run` again,
+    /// until a commit succeeds.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
@@ -109,8 +109,8 @@ impl Transactions {
             let (result, changes) = run(draft)?;
             if changes.timers.is_empty() {
                 if let Some(id) = cached.take() {
-                    // The kept timer may be old. A commit would compare it with the stored timer, but there is nothing
-                    // to commit. So the stored timer is read.
+                    // The kept copy may be old, and nothing is committed that would compare it with the stored timer.
+                    // So the stored timer is read.
                     self.held.let_go(id);
                     known = Known::default();
                     known.add(find_id(&self.deployment, id).await?);
@@ -118,8 +118,8 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read shows one moment. A guess beside a later read may be of another moment, so a commit
-                // compares both.
+                // The first read shows a single moment. A guess and a later read may show different moments, so a
+                // commit compares both.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
                 }
@@ -137,8 +137,8 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Other clients, perhaps threads of this process, keep changing the same timers first. This lets them
-                // finish.
+                // Other clients keep changing the same timers first. They may be threads of this process, so this lets
+                // them finish.
                 std::thread::yield_now();
             }
         }
@@ -153,7 +153,7 @@ impl Transactions {
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data again that failed a check, so that the next attempt knows them.
+    /// Reads anew the data that failed a check, so that the next attempt knows them.
     async fn resolve(
         &self,
         known: &mut Known,
@@ -194,7 +194,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Commits the changes of an operation, if the data from which they follow have not changed.
+    /// Commits the changes of an operation, if the data that it has read are unchanged.
     async fn commit(
         &self,
         known: &Known,
@@ -228,7 +228,7 @@ impl Transactions {
         reserved: &mut Reservations,
     ) -> Result<Sent, StoreError> {
         let deployment = &*self.deployment;
-        // Without a home there is nothing to compare and nothing to change.
+        // Without a home shard there is nothing to compare and nothing to change.
         let Some(home) = Commit::home(&deployment.layout, known, changes) else { return Ok(Sent::Done) };
         let Outside { created, ended } = Outside::new(&deployment.layout, home, known, changes);
         let (refused, redirects) =

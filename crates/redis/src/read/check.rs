@@ -1,4 +1,4 @@
-//! Checks the structure of the stored data, each shard as it is at one moment.
+//! Checks the structure of the stored data. The data of a shard are read at a single moment.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -18,7 +18,7 @@ const MOST_FAULTS: usize = 1_000;
 /// The content of a sorted set: members with scores.
 type Scored = Vec<(Vec<u8>, u64)>;
 
-/// All data of a shard, as they are at one moment.
+/// All data of a shard at a single moment.
 struct Contents {
     records: Scored,
     tokens: HashMap<Vec<u8>, Vec<u8>>,
@@ -66,7 +66,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at one moment. Reads again until the script names exactly the slices that the shard has.
+/// Reads all data of a shard at a single moment. The script must name exactly the slices of the shard, so this repeats
+/// the read until it does.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -96,7 +97,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let counts = rest.pairs()?;
         let directory = rest.scored()?;
         let (stopped, places) = (rest.scored()?, rest.scored()?);
-        // The slices are compared by number, since the order of their due moments changes all the time.
+        // The slices are compared in the order of their numbers, since the order of their due moments changes all the
+        // time.
         let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
         let open: Vec<Slice> = open.into_iter().collect();
         if open != named {
@@ -133,8 +135,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
     Err(StoreError::new(StoreErrorKind::Io, message))
 }
 
-/// Compares the entries of a shard with those that its timers need, and adds the differences to `faults`. Returns the
-/// timers.
+/// Compares the entries of a shard with the entries that its timers need. Adds the differences to `faults`. Returns the
+/// shard's timers.
 fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
@@ -225,7 +227,7 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry with the name of its table and its member or id.
+/// Returns an entry with the name of its table, and with its member or id.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

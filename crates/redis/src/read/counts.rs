@@ -28,7 +28,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, and if a server does not answer that has never answered this process.
+    /// Fails if no server answers. Also fails if a server that has never answered this process does not answer now.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));

@@ -21,8 +21,8 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// Reads a timer by its id, and the redirect if the id has one. The redirect may lead nowhere, so it may come without a
-/// timer.
+/// Reads a timer by its id, and the id's redirect if there is one. A redirect may lead nowhere, so it may come without
+/// a timer.
 pub(crate) async fn look(
     deployment: &Deployment,
     id: TimerId,
@@ -53,7 +53,8 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// Reads the timers with these ids in a shard, in the same order. An unreadable record is an error in its own place.
+/// Reads the timers with these ids in a shard. The answers are in the order of the ids. An unreadable record becomes an
+/// error at its own place.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,
@@ -66,7 +67,8 @@ pub(crate) async fn records(
     Ok(ids.iter().map(|_| read_found(shard, &mut values)).collect())
 }
 
-/// Reads the timers of index entries, in the same order. A timer that has gone since, or cannot be read, is `None`.
+/// Reads the timers of index entries. The answers are in the order of the entries. A timer that has gone since, or
+/// cannot be read, is `None`.
 pub(crate) async fn timers_of(
     deployment: &Deployment,
     entries: &[IndexEntry],

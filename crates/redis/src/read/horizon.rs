@@ -10,12 +10,13 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices, each with the pending timers of a lane and period, that one script lists or counts.
+/// One script lists or counts at most this number of slices. A slice has the pending timers of one lane and period.
 const SLICES_AT_ONCE: usize = 5_000;
-/// The greatest number of slices, in all shards together, that the horizon takes into account.
+/// The horizon takes at most this number of slices into account, in all shards together.
 const MOST_SLICES: usize = 50_000;
 
-/// Counts how many timers are due in each span of the future. If there are too many slices, late spans are inexact.
+/// Counts how many timers are due in each span of the future. If there are too many slices, the counts of late spans
+/// are inexact.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());
@@ -59,7 +60,7 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the pending timers of each slice by span. `ends` are the ends of the spans, and a last span follows them.
+/// Counts the pending timers of each slice by span. `ends` are the ends of the spans. A last span follows the last end.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

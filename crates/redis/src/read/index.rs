@@ -1,4 +1,4 @@
-//! Indexes of all timers of a kind: merges sorted sets of all shards into one order.
+//! Reads indexes of all timers of a kind. An index merges sorted sets of all shards into one order.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -13,9 +13,10 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The greatest number of scripts of one list at the servers at the same time. Other calls can come between them.
+/// A list has at most this number of scripts at the servers at the same time, so that other calls can come between
+/// them.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of the moment at the beginning of a place, in bytes. A place is an entry's position in the order.
+/// The length of a moment in bytes. A place (an entry's position in the order of an index) begins with a moment.
 const MOMENT: usize = 6;
 
 /// Returns the greatest number of slices that a shard can have in a period: each lane has at most one.
@@ -50,7 +51,7 @@ impl Order {
     }
 }
 
-/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if there can be none.
+/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if no string can.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = beginning.get(..=last)?.to_vec();
@@ -73,7 +74,7 @@ pub(crate) enum Index {
     Pending,
 }
 
-/// An entry of an index: its place in the order, the shard that has it, and its timer.
+/// An entry of an index: its place in the order, the shard that stores the entry, and its timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -82,13 +83,13 @@ pub(crate) struct IndexEntry {
 }
 
 /// Returns a bound that sorts after all keys with this beginning, and before the entries of timers without a key.
-/// Returns `None` unless this beginning is a whole namespace, since only then can such entries have it.
+/// Returns `None` unless the beginning is a whole namespace, since no entry without a key has a longer beginning.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
 }
 
-/// Returns the place of a timer in the order of an index that has the timer.
+/// Returns the place of a timer in the order of an index. The index must include the timer.
 pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
@@ -118,9 +119,9 @@ impl Scores {
 
 /// The part of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// Entries of the index without gaps between them.
+    /// Consecutive entries of the index.
     pub(crate) entries: Vec<IndexEntry>,
-    /// The index has no entries after these.
+    /// Whether the index has no entries after these.
     pub(crate) is_end: bool,
 }
 
@@ -148,15 +149,16 @@ impl<'a> Walk<'a> {
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<Stretch, StoreError> {
-        // Members are rarely spread evenly over the sets. Twice an even part makes another round rare.
+        // Members are rarely spread evenly over the sets. So each set may give twice its even part, which makes a
+        // second round rare.
         let each_of = |sets: usize| (2 * wanted / sets.max(1) + 3).min(wanted.max(1));
         let each = each_of(self.deployment.layout.shards().len());
         let in_each_shard =
             |part| self.deployment.layout.shards().map(|shard| (shard, part)).collect::<Vec<_>>();
         match index {
             Index::Records => {
-                // A member is an id and a payload length, and no length begins with 255. So this bound follows the id's
-                // record.
+                // A member is an id and a payload length, and no length begins with 255. So this bound sorts after the
+                // record with this id.
                 let end: &[u8] = if self.order.is_back() { &[] } else { &[u8::MAX] };
                 let from = after.map(|id| [b"(", id, end].concat());
                 self.members(&in_each_shard(Part::Records), from, &[], each).await
@@ -293,13 +295,14 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// Returns how many members to read from each slice of a period. `each` is the number for a shard with one slice.
+    /// Returns how many members to read from each slice of a period. `each` is the number for a shard that has a single
+    /// slice.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// Finds the next period in which a slice begins between these moments. Returns the period and all such slices in
+    /// Finds the next period with a slice that begins between these moments. Returns the period and all such slices in
     /// it.
     async fn slices_of_next_period(
         &self,
@@ -324,7 +327,8 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers from a moment on, in order. Stops at the end of the first period that has any.
+    /// Reads pending timers from a moment on, in the order of their due moments. Stops at the end of the first period
+    /// that has pending timers.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -348,7 +352,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has any.
+    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has pending timers.
     async fn pending_before(
         &self,
         mut until: Option<u64>,
@@ -369,7 +373,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the due moments and ids of pending timers that are due from `from` on and before `until`, in order.
+    /// Returns the due moments and ids of pending timers, in order. The timers are due at `from` or later, and before
+    /// `until`.
     pub(crate) async fn upcoming(
         &self,
         from: UtcMillis,
@@ -402,8 +407,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges the entries of all sets into one order. A list with `each` entries may have been cut, so other entries may
-/// follow its last entry. The result stops there.
+/// Merges the entries of all sets into one order. A list with `each` entries may have been cut. Other entries may
+/// follow its last entry, so the result stops there.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

@@ -14,13 +14,14 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// For each wanted timer, a page looks at up to this number of index entries.
+/// For each wanted timer, a page reads at most this number of index entries.
 const LOOKS: usize = 10;
 /// If a namespace has at most this number of timers, each page of its list reads all of them, and no others.
 const FEW: usize = 2_000;
-/// A list of one namespace looks at up to this number of entries of all namespaces while its page is empty.
+/// While the page of a namespace is empty, a list reads at most this number of entries of all namespaces.
 const MORE_LOOKS: usize = 20_000;
-/// If that finds nothing, a page reads all timers of the namespace, provided that there are at most this number.
+/// If the page of a namespace is empty after these entries, the list reads all timers of the namespace. It does so only
+/// if there are at most this number.
 const MOST_GATHERED: usize = 50_000;
 /// The number of a namespace's timers that are read at once.
 const READ_AT_ONCE: usize = 1_000;
@@ -46,7 +47,7 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The due moments between which a list in the order of due moments stays.
+/// The bounds of the due moments in a list that has the order of due moments.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -66,7 +67,7 @@ impl Bounds {
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether this place, and with it all later places in this order, is outside the list.
+    /// Returns whether this place is outside the list. Then all later places in this order are outside, too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -101,10 +102,10 @@ pub(crate) async fn list(
 }
 
 impl Listing<'_> {
-    /// Returns the page after a place, by the index or by a read of all timers of the namespace.
+    /// Returns the page after a place. Reads it by the index, or by a read of all timers of the namespace.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
-        // An index of all namespaces may have hardly any timers of one namespace.
+        // An index of all namespaces may have hardly any timers of the wanted namespace.
         let is_mixed = matches!(self.index, Index::Pending | Index::Moments(_) | Index::Records);
         let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
             return self.page_of_index(after, looks).await;
@@ -128,7 +129,7 @@ impl Listing<'_> {
             let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
             page = self.page_of_index(from, looks).await?;
             looked += looks;
-            // Other conditions may admit no timer at all, so a longer look would not help.
+            // The filter's other conditions may admit no timer at all, so reading more entries would not help.
             if has_other_conditions || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -141,7 +142,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns a page in the order of the index. Looks at no more than `looks` entries, so the page may be incomplete.
+    /// Returns a page in the order of the index. Reads at most `looks` entries, so the page may be incomplete.
     async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
@@ -168,8 +169,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns how many timers a read of the whole namespace would read. The number comes from the stored counts.
-    /// Returns 0 if no timer is in the phase of the filter.
+    /// Returns how many timers a read of the whole namespace would read, by the stored counts. Returns 0 if no timer is
+    /// in the phase of the filter.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
@@ -233,7 +234,7 @@ impl Listing<'_> {
             let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
             stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
         }
-        // Keeps more timers than a page has: one more shows whether another page follows.
+        // Keeps one timer more than a page has. That timer shows whether another page follows.
         let mut first = BTreeMap::new();
         for (sets, beginning) in stretches {
             let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);

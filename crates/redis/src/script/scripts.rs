@@ -1,8 +1,8 @@
 //! The list of the Lua scripts. Each script begins by reading the time by which it decides: the server's time, or the
 //! caller's time in a deployment on a test clock.
 //!
-//! Scripts that do not make the data grow run even if the server's memory is full: they deliver and end due timers,
-//! which frees memory. All other scripts, which store new data, are refused in that case.
+//! Some scripts deliver and end due timers, which frees memory. These scripts run even if the server's memory is full.
+//! All other scripts store new data, and are refused in that case.
 
 use super::source::{Script, within_memory};
 
@@ -88,7 +88,7 @@ scripts!(
     bury = "bury",
     claim = "claim",
     take_parked = "take_parked",
-    // This is the same script, for changes that do not make the data grow.
+    // `commit_kept` is the script `commit` for changes that do not make the data grow.
     commit_kept = "commit",
     drop_redirect = "drop_redirect",
     end_many = "end_many",

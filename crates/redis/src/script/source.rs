@@ -7,11 +7,12 @@ pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The text with a line of flags before it, and its hash. `None` for a script without flags.
+    /// The script's text with a line of flags before it, and the hash of that text. `None` for a script without flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
-/// The first line of a script that may run when the server's memory is full. Servers before 7.0 do not understand it.
+/// The first line of a script that may run when the server's memory is full. Servers before 7.0 do not understand this
+/// line.
 macro_rules! within_memory {
     () => {
         "#!lua flags=allow-oom\n"
@@ -46,7 +47,7 @@ impl Script {
         self.flagged.is_some()
     }
 
-    /// Returns the text in Lua. With `has_flags`, returns the text with flags if there is such a text.
+    /// Returns the text in Lua. With `has_flags`, returns the text with flags, if the script has such a text.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,

@@ -9,7 +9,7 @@ fn unexpected(wanted: &str, value: &Value) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a script answered {value:?}, and not {wanted}"))
 }
 
-/// Makes the error of an answer, or of stored data, that no script of this version writes.
+/// Makes the error for a damaged answer, or for damaged stored data: no script of this version writes them.
 pub(crate) fn damaged(found: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, found)
 }
@@ -105,7 +105,7 @@ impl Values {
         Ok(self.maybe_number()?.map(UtcMillis::from_millis))
     }
 
-    /// Takes the next value as an index from 0 on. Scripts count from 1 on, and 0 becomes `None`.
+    /// Takes the next value as an index that counts from 0. Scripts count from 1, and their 0 becomes `None`.
     pub(crate) fn index(&mut self) -> Result<Option<usize>, StoreError> {
         let place = usize::try_from(self.number()?).unwrap_or_default();
         Ok(place.checked_sub(1))

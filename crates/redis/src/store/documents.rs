@@ -1,8 +1,8 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
-//! All documents are in one hash, whose key has the braces of the deployment itself. A process replaces a document only
-//! if it still has the version from which the new value was computed. Versions are drawn at random. A counter would
-//! step back in a failover that loses writes, and a new value could get the version of a lost value.
+//! All documents are in one hash, whose key has the hash tag of the deployment itself. A process replaces a document
+//! only if the document still has the version from which the new value was computed. Versions are drawn at random. A
+//! counter would step back in a failover that loses writes, and a new value could get the version of a lost value.
 
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, kept};
@@ -12,13 +12,13 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. The server does nothing else while it reads a document.
+/// The greatest length of a document's value, in bytes. While the server reads a document, it does nothing else.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version of this value. Each change gives the document a version that no document of the deployment has had
+    /// The version of this value. Each change gives a document a version that no document of the deployment has had
     /// before.
     pub version: u64,
     /// The value.
@@ -37,15 +37,15 @@ impl RedisStore {
 
     /// Replaces or creates the document of this name. Without a new value, removes it.
     ///
-    /// The change is made only if the document has this version: the version that was read, or 0 if there was no
-    /// document. Otherwise another process has changed the document since. Then this returns `false` and changes
+    /// The change is made only if the document has this version. This is the version that was read, or 0 if there was
+    /// no document. Otherwise another process has changed the document since. Then this returns `false` and changes
     /// nothing.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB, with
-    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be
-    /// reached, or has lost the deployment.
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
+    /// with [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made. Also fails if the server
+    /// cannot be reached, or has lost the deployment.
     pub async fn replace_document(
         &self,
         name: &str,

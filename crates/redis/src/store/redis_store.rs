@@ -1,4 +1,4 @@
-//! The type of the store, which joins its parts.
+//! Defines the type of the store, which joins its parts.
 
 use super::builder::RedisBuilder;
 use crate::claim::{Claims, Leases, ParkedClaims};
@@ -37,7 +37,7 @@ pub struct RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // This ends the thread. The shards become free when their `ttl` is over, unless the store has left before.
+        // This ends the thread. Unless the store has left before, its shards become free when their `ttl` is over.
         self.node.bell.close();
     }
 }
@@ -97,8 +97,8 @@ impl RedisStore {
 
 impl RedisStore {
     /// Calls `tell` with the reason whenever any process has parked a timer. Calls `tell` without a reason when
-    /// messages about parked timers may have been missed, because the connection was made again, or when the set of
-    /// live nodes has changed. This is for a process that waits for parked timers, which
+    /// messages about parked timers may have been missed. This is so after a new connection, and after a change of the
+    /// set of live nodes. This is for a process that waits for parked timers, which
     /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. The call comes from a thread of the store, while
     /// this process is a node. It must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {

@@ -1,4 +1,4 @@
-//! Repairs a deployment of which a server has lost a part.
+//! Repairs a deployment after a server has lost a part of it.
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
@@ -17,8 +17,8 @@ pub struct Mended {
     pub shards: u16,
     /// The shards that were lost, and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// The key of the deployment itself was lost, and was made again. The shared documents and the list of the nodes
-    /// were stored beside it, and are lost as well.
+    /// Whether the key of the deployment itself was lost and was made again. The shared documents and the list of the
+    /// nodes were stored beside the key, and are lost as well.
     pub has_made_key: bool,
     /// The shards whose servers have not answered.
     pub silent: Vec<u16>,
@@ -48,7 +48,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // Without the key, this uses the number of shards for which the most marks are found.
+        // The key has the number of shards. Without the key, this uses the number for which the most marks are found.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
@@ -153,7 +153,7 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Creates the key of the deployment. Its shards have their marks already, so another process that finds the key
+    /// Creates the key of the deployment. Its shards have their marks already. So another process that finds the key
     /// finds the marks, too.
     async fn make_key(
         &self,
@@ -199,7 +199,7 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have a mark. The caller knows that the key of the deployment is missing.
+    /// Counts the shards that have a mark. The caller has found that the key of the deployment is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =

@@ -1,4 +1,4 @@
-//! The work of one call is bounded for any number of shards and timers.
+//! Tests that the work of a call is bounded, for any number of shards and timers.
 
 use super::plain;
 use crate::RedisStore;
@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Leases without timers are a fault, but do not hold up the leases behind them.
+/// A lease without a timer is a fault. It must not hold up the leases behind it.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

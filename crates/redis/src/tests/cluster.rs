@@ -1,4 +1,4 @@
-//! The store on a cluster while slots move and primaries change.
+//! Tests the store on a cluster while slots move and primaries change.
 
 use super::PAST;
 use super::conformance::Restricted;
@@ -35,7 +35,7 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Returns a timer. Timers with even numbers have keys, and most of these are in another shard than their ids say.
+/// Returns a timer. A timer with an even number has a key. Most keyed timers are in another shard than their ids say.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -56,7 +56,7 @@ fn names(cluster: &Cluster) -> BTreeSet<String> {
 struct Load {
     created: AtomicU64,
     ended: AtomicU64,
-    /// The errors of operations that failed and were then repeated.
+    /// The errors of operations that failed. Each of these operations was then repeated.
     failures: Mutex<Vec<StoreError>>,
     /// The longest time that a creation or an end took, in milliseconds.
     longest: AtomicU64,
@@ -99,7 +99,8 @@ impl Load {
             }
             let timer = timer(client << 64 | number);
             let id = timer.id;
-            // A creation is repeated under its id, which must be remembered if the timer has been delivered in between.
+            // A creation is repeated under its id. The timer may have been delivered in between, so its id must be
+            // remembered.
             let timer = Timer { has_chosen_id: true, ..timer };
             let outcome = self.ask(|| {
                 pollster::block_on(store.apply(place(timer.clone()), Durability::PowerLoss))
@@ -147,13 +148,13 @@ impl Load {
     }
 }
 
-/// Prints the longest pause as a figure. The tests do not check it.
+/// Prints the longest pause. No test checks this figure.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
 
-/// Runs the load while `act` disturbs the cluster. Then verifies that no timer is lost, that none is delivered twice,
-/// and that nothing is left. Returns the longest pause.
+/// Runs the load while `act` disturbs the cluster. Then verifies that no timer is lost or delivered twice, and that the
+/// server is empty. Returns the longest pause.
 #[track_caller]
 fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
     let load = Load {
@@ -237,7 +238,7 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24, by a user with only the rights that the README lists.
+/// F-24. The store's user has only the rights that the README lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {
@@ -257,7 +258,7 @@ fn nothing_is_lost_while_slots_move() {
                 let before = refused(&cluster, error);
                 eventually(error, || refused(&cluster, error) > before);
             };
-            // For a time, some keys of an operation are neither at the source nor at the target. Then all are at the
+            // First, some keys of an operation are neither at the source nor at the target. Then all keys are at the
             // target.
             meets("TRYAGAIN");
             cluster.move_all_keys(slot, from, to);
@@ -277,8 +278,8 @@ fn nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The end of a timer may remove the last member of a key and read that key again. If a script named only keys that are
-/// there, Redis would run the script while the slot moves, and would end it in the middle.
+/// The end of a timer may remove the last member of a key and read that key again. A script that named only existing
+/// keys would run while the slot moves. Redis would then end the script in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
@@ -287,7 +288,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_millis(200));
     let hasty = Arc::new(now(RedisStore::builder(NAME).poll(None).open(&connect)));
     let layout = Layout::new(NAME, SHARDS);
-    // The ids are in other shards than the keys, so that the ends name no part of the ids' shards.
+    // The ids are in other shards than the keys. So the ends name no part of the ids' shards.
     let key = |id: TimerId| Box::from(format!("key {id}"));
     let is_apart = |id: &TimerId| layout.shard_of_key("", &key(*id)) == 0 && layout.shard_of_id(*id) != 0;
     let mut ids = (1..).map(TimerId::from_u128).filter(is_apart);

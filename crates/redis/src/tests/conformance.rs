@@ -31,7 +31,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// Runs the cases, and returns the names of those that fail.
+/// Runs the cases. Returns the names of the cases that fail.
 pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
@@ -50,15 +50,16 @@ fn make_user(server: &Server) {
     server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// Verifies that the server has refused no command that the client needs. It may refuse to note the library's name.
+/// Verifies that the server has refused no command that the client needs. The server may refuse to note the library's
+/// name.
 #[track_caller]
 fn nothing_was_refused(server: &Server) {
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// Opens a node as this user, and makes it do the work of a thread, which the suite does not: signs of life,
-/// subscriptions, and a sweep of each of its shards.
+/// Opens a node as this user, and makes it do the work of a thread: signs of life, subscriptions, and a sweep of each
+/// of its shards. The suite itself leaves this work out.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();
@@ -73,7 +74,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     pollster::block_on(store.leave()).unwrap();
 }
 
-/// A cluster with a user that has only the rights which the README lists.
+/// A cluster with a user who has only the rights that the README lists.
 pub(super) struct Restricted<'a>(&'a Cluster);
 
 impl<'a> Restricted<'a> {
@@ -145,14 +146,14 @@ fn the_store_conforms_on_a_cluster() {
     let link = Arc::new(Session::open(&connect).unwrap());
     assert_eq!(failures_of(conformance::CASES, &maker(link, 4, false)), [""; 0]);
     works_as_a_node(&connect, 4);
-    // The checks ask for the slots of the shards, and that needs a separate right.
+    // The checks ask for the slots of the shards, which needs a separate right.
     let builder = RedisStore::builder("suite-4-false-0");
     let report = pollster::block_on(builder.check(&connect)).unwrap();
     assert!(!report.is_refused() && report.to_string().contains("shards: "), "{report}");
     user.verify();
 }
 
-/// F-25, for the scripts: a cluster refuses a script that names two slots.
+/// F-25, for the scripts. A cluster refuses a script that names two slots.
 #[test]
 fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -181,7 +182,7 @@ fn random_histories_of_the_store() {
     let _tally = conformance::histories(&make, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// F-11 for the store on Redis.
+/// F-11, for the store on Redis.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
     let Some(server) = Server::start(&[]) else { return };

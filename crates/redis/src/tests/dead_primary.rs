@@ -1,4 +1,4 @@
-//! Ends of deliveries on a cluster in which a primary is dead.
+//! Tests ends of deliveries on a cluster with a dead primary.
 
 use crate::RedisStore;
 use crate::layout::{Layout, Part};
@@ -17,7 +17,7 @@ use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// Returns for how long this node has not looked at its shards on dead servers. The longest time counts.
+/// Returns the longest time for which this node has not looked at one of its shards on dead servers.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -25,8 +25,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies also has the list of the nodes. The dead primary's shards keep their owner, and the age of the
-/// last look at them grows. The node looks at all other shards.
+/// The primary that dies also stores the list of the nodes. The shards of that primary keep their owner, and the age of
+/// the last look at them grows. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -69,8 +69,8 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     drop(durable.shutdown(Duration::ZERO));
 }
 
-/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at
-/// most a second, and none is lost.
+/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by a
+/// second at most. No timer is lost.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
 fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {

@@ -1,4 +1,4 @@
-//! Faults between the scripts of one operation, and damaged data. No timer may be lost, doubled or delayed by them.
+//! Tests faults between the scripts of an operation, and damaged data. These must not lose, double or delay any timer.
 
 use super::plain;
 use crate::RedisBuilder;
@@ -35,7 +35,8 @@ enum Act {
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs the nth call of a script from now on. The script name `lease` means a claim that leases.
+/// A link that disturbs a call of a script: the nth call from now on. The script name `lease` means a claim that
+/// leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -145,7 +146,7 @@ fn ids(claimed: &Claimed) -> Vec<TimerId> {
     claimed.leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Runs a script of the test on the records of the only shard.
+/// Runs this Lua script on the records of the only shard.
 fn damage(plain: &plain::Plain, script: &str) {
     let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
@@ -320,7 +321,7 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// The answer of a claim is the only way by which an idle runtime learns that it must reap.
+/// An idle runtime learns only from the answer of a claim that it must end leases.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
@@ -387,7 +388,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let lost = if leased == [id(1)] { far } else { 1 };
     let look = || {
         pollster::block_on(store.claims.look_at(vec![shard_of(&lost)]));
-        // The end of a lease in a sick shard would wake the runtime as well, so it is removed.
+        // The known end of a lease would wake the runtime as well, so the test removes it.
         store.node.state().shards.take_first_end();
     };
     look();
@@ -400,7 +401,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// Without a thread, only the runtime itself can find a timer that an operation with a lost answer has stored.
+/// An operation with a lost answer may have stored a timer. Without a thread, only the runtime can find that timer.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

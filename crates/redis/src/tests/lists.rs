@@ -1,4 +1,4 @@
-//! Lists of a namespace beside other namespaces, and the entries by which its timers are found.
+//! Tests lists of a namespace beside other namespaces, and the entries by which its timers are found.
 
 use super::plain;
 use crate::RedisStore;
@@ -31,7 +31,8 @@ fn filter(namespace: &str, phase: Option<Phase>) -> Filter {
     Filter { namespace: Some(namespace.into()), phase, ..Filter::default() }
 }
 
-/// Reads a page five times. Returns the page with the shortest time, since the machine has other work.
+/// Reads a page five times, since other work of the machine may slow a read down. Returns the page with the shortest
+/// time.
 fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -> (Page, Duration) {
     let read = |_| {
         let begun = Instant::now();
@@ -41,8 +42,8 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// The timers of the large namespace are due earlier, and died earlier. `TOURBILLON_OTHERS=1000000` makes a million of
-/// them, for a release build.
+/// The timers of the large namespace are due earlier and died earlier. For a release build, `TOURBILLON_OTHERS=1000000`
+/// makes a million of them.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -99,7 +100,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace has more timers than a list reads for each page. Its timers are due after those of another namespace.
+/// A namespace has more timers than a list reads for each page. Its timers are due after the timers of another
+/// namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! A server whose memory is full and stays full.
+//! Tests a server whose memory is full and stays full.
 
 use super::plain;
 use crate::RedisStore;

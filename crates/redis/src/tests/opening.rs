@@ -1,4 +1,4 @@
-//! Servers on which a store refuses to open.
+//! Tests servers on which a store refuses to open.
 
 use super::plain;
 use crate::{Connect, RedisStore};
@@ -53,7 +53,7 @@ fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     }
 }
 
-/// Verifies that a store is refused on this port with these words, and that it opens without the checks.
+/// Verifies that a store on this port is refused with these words, and that it opens without the checks.
 #[track_caller]
 fn is_refused(port: u16, words: &str) {
     let builder = || RedisStore::builder("d").shards(2).poll(None);
@@ -68,7 +68,7 @@ fn is_refused(port: u16, words: &str) {
 fn servers_on_which_timers_are_unsafe_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
-    // These are the first digits of the seconds in the reply to `TIME`. The fifth digit stands for more than a day.
+    // These four digits begin the seconds in the reply to `TIME`. The fourth digit stands for eleven days.
     let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
     is_refused(changing(server.port(), late), "is needed");
     let fine = changing(server.port(), |_| {});

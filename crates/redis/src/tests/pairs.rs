@@ -1,6 +1,6 @@
 //! Two clients use the same id and the same key, and each script names the keys of one shard. A client acts between any
-//! two steps of the other client, or stops at any step. The outcome must be the same as if the two had acted one after
-//! the other.
+//! two steps of the other client, or stops at any step. The outcome must be the same as if the clients had acted one
+//! after the other.
 
 use super::plain;
 use crate::RedisStore;
@@ -309,7 +309,7 @@ impl Bench {
         world
     }
 
-    /// Runs operations one after another, where a script may name all shards. Returns the outcomes and the final state.
+    /// Runs operations one after another. A script may name all shards here. Returns the outcomes and the final state.
     fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
         let outcomes = ops.iter().map(|step| apply(&world.one, case.op(*step))).collect();
@@ -404,8 +404,8 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
     assert!(tried > 3_000, "only {tried} ways were tried");
 }
 
-/// Lets a client stop before or after any of its calls, or lose a reply there. Then another client acts. Returns the
-/// number of ways that were tried.
+/// Lets a client stop before or after any of its calls, or lose a reply. Then another client acts. Returns the number
+/// of ways that were tried.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {
@@ -465,7 +465,8 @@ fn many_clients_of_one_id_store_no_timer_twice() {
                 for round in 0..60_usize {
                     // Each thread has another order, so that all operations meet.
                     let step = STEPS[(round * (thread + 1) + thread) % STEPS.len()];
-                    // If others change the timers first in every attempt, the operation fails without an effect.
+                    // The operation fails without an effect if other clients change the timers first in each of its
+                    // attempts.
                     let _outcome = apply(store, case.op(step));
                 }
             });

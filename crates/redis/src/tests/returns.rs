@@ -1,5 +1,5 @@
-//! Put-backs of timers that are delivered at most once. Answers are lost, and other clients act between any two steps.
-//! No timer is delivered twice. No timer is lost if its put-back was answered.
+//! Tests put-backs of at-most-once timers. Answers are lost, and other clients act between any two steps. No timer may
+//! be delivered twice. No timer may be lost if its put-back was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -259,7 +259,7 @@ fn try_all(kinds: &[(bool, bool, bool, bool)], least: u32) {
     assert!(number > least, "only {number} ways were tried");
 }
 
-/// The put-back runs on one server, and in a cluster with the id in another shard than the key.
+/// The put-back runs on one server, and in a cluster. In the cluster, the id is in another shard than the key.
 #[test]
 fn a_timer_that_is_stored_again_and_again_is_delivered_once() {
     try_all(&[(false, false, true, true), (true, false, true, true)], 300);
@@ -337,7 +337,8 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails. The caller repeats both operations long after the effect of the first.
+/// The second operation of a batch fails. The caller repeats both operations long after the first operation took
+/// effect.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! A server that comes back with older data than before.
+//! Tests a server that comes back with older data than before.
 
 use crate::{Connect, RedisStore};
 use pollster::block_on;
@@ -21,7 +21,7 @@ struct Run {
     told: Arc<Mutex<Vec<Duration>>>,
 }
 
-/// Starts a server and a node with these settings: by how much the data may go back, and the `ttl`.
+/// Starts a server and a node. `may_lose` is by how much the data may go back.
 fn start(may_lose: Duration, ttl: Duration) -> Option<Run> {
     let server = Server::start(&[])?;
     let connect = Connect::single(&server.url()).unwrap();

@@ -1,4 +1,4 @@
-//! The sweep removes only redirects that lead nowhere. Each script names the keys of one shard.
+//! Tests that the sweep removes only redirects that lead nowhere. Each script names the keys of one shard.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -118,8 +118,8 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
 }
 
-/// A creation pauses before its commit while the sweep goes on, for less than the time of its reservation and for
-/// longer.
+/// A creation pauses before its commit while the sweep goes on. The pause is shorter or longer than a reservation
+/// lasts.
 #[test]
 fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };

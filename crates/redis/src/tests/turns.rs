@@ -1,4 +1,4 @@
-//! Claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
+//! Tests claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
 
 use super::conformance::{failures_of, maker, on};
 use crate::layout::{PERIOD, lane_of};
@@ -37,7 +37,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// For this case, the suite permits other stores a few more claims.
+/// The suite permits other stores a few more claims for this case.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

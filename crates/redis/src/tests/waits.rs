@@ -1,4 +1,4 @@
-//! A policy that waits for a replica while the only replica is dead.
+//! Tests a policy that waits for a replica while the only replica is dead.
 
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
@@ -149,8 +149,8 @@ fn what_a_caller_is_promised_waits_for_the_replica() {
     );
 }
 
-/// A timer that is delivered at most once is removed before its delivery. While the removal cannot be confirmed, this
-/// timer waits, and other timers do not.
+/// A timer that is delivered at most once is removed before its delivery. If the removal cannot be confirmed, the timer
+/// waits. Other timers do not wait.
 #[test]
 fn a_timer_that_is_delivered_at_most_once_waits_for_the_replica_and_is_not_lost() {
     let Some((_primary, mut replica, store)) = start() else { return };

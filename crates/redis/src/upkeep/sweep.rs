@@ -44,7 +44,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The pause between the first and the second read of a redirect that leads nowhere.
+/// A redirect that leads nowhere is read again after this time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 /// A step reads no further hash after this number of redirects.
 const PAGE: u64 = 500;
@@ -73,7 +73,7 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Removes some redirects from the waiting redirects and returns them, because their second read is due.
+    /// Takes the redirects whose second read is due out of the waiting redirects, and returns them.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -81,7 +81,7 @@ impl Progress {
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// Returns the shard and the hash of redirects to read next. The shard is among the owned shards.
+    /// Returns the owned shard, and the hash of redirects in it, that the sweep reads next.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -89,7 +89,7 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns the shard and the cursor at which to read tokens next. The shard is among the owned shards.
+    /// Returns the owned shard, and the cursor in its tokens, at which the sweep reads next.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -97,7 +97,8 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Notes where the next step reads tokens: at this cursor, or in the next shard if the shard is done.
+    /// Notes where the next step reads tokens: at this cursor. If the shard is done, the next step reads the next
+    /// shard.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
@@ -136,7 +137,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of tokens of one shard, and gives each lease without an end an end.
+    /// Reads a page of tokens of one shard. Gives an end to each lease that has none.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -152,14 +153,14 @@ impl Sweep {
         let next = answered.rest.bytes()?;
         self.progress().go_on_with_tokens(shard, next);
         if answered.rest.number()? > 0 {
-            // The runtime ends leases at the first end that it knows, so it must learn of this end.
+            // The runtime ends leases when the first known lease ends. So it must learn of this new end.
             self.node.state().shards.keep_first_end(Some(answered.now + lease));
             self.deployment.alarm.wake();
         }
         Ok(())
     }
 
-    /// Takes a step: removes redirects that still lead nowhere at their second read, and reads a page of other
+    /// Takes a step. Removes redirects that still lead nowhere at their second read. Then reads a page of other
     /// redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());

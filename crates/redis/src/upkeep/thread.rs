@@ -21,7 +21,7 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// The pause between two checks of which other nodes are connected.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call that the thread has sent, and whose answer it still waits for.
+/// A call that the thread has sent. The thread still waits for the answer.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The parts of a store that the thread works with.
@@ -32,8 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards as asked while a call about them is at the server. Dropping this clears the marks, also if the call
-/// fails.
+/// Marks shards as asked while a call about them is at the server. Dropping this value clears the marks, even if the
+/// call fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -86,7 +86,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         let mut rounds = Rounds::default();
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
-            // A round, or a subscriber that it calls, may panic. The next round does the rest.
+            // A round may panic, and so may a subscriber that the round calls. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
@@ -123,7 +123,7 @@ impl Rounds {
             let is_sign_due = state.is_sign_due(now, node.ttl);
             (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause))
         };
-        // Signs are not delayed when polls are rare: a new node waits for its shards.
+        // Signs are frequent even if polls are rare, since a new node waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
         let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
@@ -147,8 +147,8 @@ impl Rounds {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // The user may lack the right to ask. In that case the shards of a dead node become free when their
-                // `ttl` is over.
+                // The user may lack the right to ask. Then the shards of a dead node become free when their `ttl` is
+                // over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });

@@ -1,9 +1,9 @@
-//! Describes a change and its outcome for the audit trail.
+//! Describes a change and its outcome, as the audit trail records them.
 
 use crate::state::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
-/// A change that the audit trail records.
+/// The description of a change for the audit trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
     action: AuditAction,
@@ -21,7 +21,7 @@ impl Deed {
         Self { namespace: Some(name.to_owned()), ..self }
     }
 
-    /// Names the changed thing, such as the id of a timer or a token, or the key of a schedule.
+    /// Names the object of the change, such as the id of a timer or a token, or the key of a schedule.
     pub(crate) fn target(self, target: impl Into<String>) -> Self {
         Self { target: Some(target.into()), ..self }
     }
@@ -31,7 +31,7 @@ impl Deed {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// Makes the entry about this change. If the change failed, the reason replaces the description.
+    /// Makes the audit entry of this change. If the change failed, the reason replaces the description.
     pub(crate) fn entry(self, by: AuditAuthor, end: End) -> AuditEntry {
         let Self { action, namespace, target, detail } = self;
         let End { outcome, count, reason } = end;
@@ -39,7 +39,7 @@ impl Deed {
     }
 }
 
-/// How a change ended.
+/// The outcome of a change, with the number of changed timers, or with the reason of a failure.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     outcome: AuditOutcome,
@@ -52,7 +52,7 @@ impl End {
         Self { outcome, count: None, reason: None }
     }
 
-    /// Says that the change has begun and continues.
+    /// Says that the change has begun and is still under way.
     pub(crate) const fn begun() -> Self {
         Self::of(AuditOutcome::Begun)
     }
@@ -62,17 +62,17 @@ impl End {
         Self::of(AuditOutcome::Done)
     }
 
-    /// Says that the change was not made, or only in part.
+    /// Says that the change was not made, or was made only in part.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..Self::of(AuditOutcome::Failed) }
     }
 
-    /// Says that nobody knows whether the change was made.
+    /// Says that it is not known whether the change was made.
     pub(crate) const fn unknown() -> Self {
         Self::of(AuditOutcome::Unknown)
     }
 
-    /// Adds the number of timers that were changed.
+    /// Adds the number of changed timers.
     pub(crate) fn count(self, count: u64) -> Self {
         Self { count: Some(count), ..self }
     }

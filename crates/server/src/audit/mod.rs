@@ -1,8 +1,8 @@
-//! Records changes of the service and their authors in the audit trail.
+//! Records changes of the service, with their authors, in the audit trail.
 //!
-//! A change that the trail records begins a [`Note`], and ends the note with its outcome. A note that is dropped
-//! earlier, for example because the client has gone, records that the outcome is not known. If an entry cannot be
-//! written, the change is made all the same, and the log has the reason.
+//! A change begins a [`Note`], and ends the note with its outcome. If a note is dropped without an outcome, its entry
+//! says that the outcome is not known. This happens if the client goes away, for example. If an entry cannot be
+//! written, the change is still made, and the log has the reason.
 
 mod change;
 mod trail;
@@ -19,17 +19,17 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// The unfinished entry of a change that is under way.
+/// The audit entry of a change that is under way. It is written when the change ends.
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// The change. `None` once the entry is written or given up.
+    /// The description of the change. `None` once the entry is written or given up.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
 
 impl Note {
-    /// Adds a fact to the change that was not known when the note began.
+    /// Adds facts to the description that were not known when the note began.
     pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
         self.deed = self.deed.take().map(more);
         self
@@ -42,14 +42,14 @@ impl Note {
         }
     }
 
-    /// Writes the entry as [`end`](Self::end) does. Blocks the calling thread.
+    /// Writes the entry as [`end`](Self::end) does, but blocks the calling thread.
     pub(crate) fn end_blocking(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             append(&self.trail, deed.entry(self.by.clone(), end.into()));
         }
     }
 
-    /// Drops the note without an entry, since nothing was changed.
+    /// Drops the note without writing an entry, since nothing was changed.
     pub(crate) fn forget(mut self) {
         self.deed = None;
     }
@@ -104,7 +104,7 @@ fn word(value: &impl serde::Serialize) -> String {
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// Begins entries of a service's audit trail, and reads them. Clones share the trail.
+/// Begins and reads entries of a service's audit trail. Clones share the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -112,12 +112,12 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Uses the audit trail in this data folder. `tokens` gives the names of authors.
+    /// Opens the audit trail in this data folder. `tokens` gives the names of the authors.
     pub(crate) fn new(data: &Path, tokens: Tokens) -> Self {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// Returns the author of a change: the sender of the present request.
+    /// Returns the author of a change, which is the sender of the current request.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());
@@ -132,13 +132,13 @@ impl Audit {
         }
     }
 
-    /// Begins the entry of a change that the present request asks for.
+    /// Begins the entry of a change that the current request makes.
     pub(crate) fn begin(&self, deed: Deed) -> Note {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Begins the entry of a change if the request came from a browser's page. Programs change timers too often for the
-    /// trail.
+    /// Begins the entry of a change if the current request came from a browser's page. Returns `None` for other
+    /// requests, since programs change timers too often for the trail.
     pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
         asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
     }
@@ -148,9 +148,10 @@ impl Audit {
         write(self.trail.clone(), entry).await;
     }
 
-    /// Returns a page of entries, the newest first, with the cursor of the next page if there may be more.
+    /// Returns a page of entries, the newest first. Also returns the cursor of the next page, if there may be more
+    /// entries.
     ///
-    /// If nodes share the store, these are the changes that this node was asked for.
+    /// If nodes share a store, the entries are the changes that were requested from this node.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

@@ -1,11 +1,11 @@
-//! Prints the configuration in effect, with the origin of each value.
+//! Prints the configuration, with the origin of each value.
 
 use super::table::{Config, SETTINGS, Setting};
 use super::{Form, Loaded};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 
-/// Returns a setting's value as a file of settings would have it.
+/// Returns a setting's value as it would stand in a file of settings.
 fn in_file(setting: &Setting, config: &Config) -> Value {
     let text = (setting.get)(config);
     match setting.form {
@@ -16,7 +16,7 @@ fn in_file(setting: &Setting, config: &Config) -> Value {
     }
 }
 
-/// Prints the configuration as a file of settings. A comment on each line has the origin.
+/// Formats the configuration as a file of settings. A comment on each line names the value's origin.
 pub(crate) fn lines(loaded: &Loaded) -> String {
     let mut out = String::new();
     let mut section = "";

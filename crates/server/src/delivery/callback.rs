@@ -17,13 +17,13 @@ use tourbillon_callback::{
 };
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The number of bytes of an answer that the timer's history keeps.
+/// The greatest number of bytes of an answer that the timer's history keeps.
 const HEAD: usize = 256;
 
-/// The bytes that a header adds to its name and its value: `: ` between them, and the end of the line.
+/// The number of bytes that a header has besides its name and its value: `: ` and the end of the line.
 const BETWEEN: usize = 4;
 
-/// Sends callbacks.
+/// Sends the callbacks of due timers.
 #[derive(Debug)]
 pub(crate) struct CallbackHandler {
     pub(super) caller: Caller,
@@ -37,8 +37,8 @@ pub(crate) struct CallbackHandler {
 }
 
 impl CallbackHandler {
-    /// Makes one attempt to send a timer's callback. Returns the verdict, by which the runtime ends, repeats or parks
-    /// the timer.
+    /// Makes one attempt to send a timer's callback. The returned verdict tells the runtime to end, repeat or park the
+    /// timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {
@@ -83,7 +83,7 @@ impl CallbackHandler {
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                // The error leaves out the beginning of the answer: people that may not see answers see errors.
+                // The error does not quote the answer, since some people may see errors but not answers.
                 self.retry_pause.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,
@@ -104,7 +104,7 @@ impl CallbackHandler {
     }
 
     /// Reports the outcome of a callback to metrics, traces, events and the timer's history. A callback that was not
-    /// sent leaves no trace.
+    /// sent is not reported.
     fn note(
         &self,
         delivery: &Delivery,
@@ -156,7 +156,7 @@ impl CallbackHandler {
     }
 }
 
-/// A callback that was read from a due timer.
+/// A callback that was decoded from the work of a due timer.
 struct DueCallback {
     callback: Callback,
     method: Box<str>,
@@ -165,7 +165,7 @@ struct DueCallback {
     timeout: Duration,
 }
 
-/// Returns the word by which metrics and traces count an outcome.
+/// Returns the class of an outcome, such as `2xx`, by which metrics and traces count it.
 fn class(outcome: &Outcome) -> &'static str {
     let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
         2 => "2xx",
@@ -184,8 +184,8 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Returns whether the host works, for the limiter of the host. `Some(None)` if the host gave no answer, and `None` if
-/// the host was not called.
+/// Returns whether the host works, for the limiter of the host. Returns `Some(None)` if the host gave no answer, and
+/// `None` if the host was not called.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,
@@ -202,7 +202,7 @@ fn beginning(answer: &Answer) -> String {
     head.trim_end().to_owned()
 }
 
-/// Returns the secrets of a namespace that sign callbacks at this moment.
+/// Returns the secrets of a namespace that sign callbacks at the present moment.
 fn secrets(namespace: &Namespace) -> Vec<Secret> {
     namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! Writes a line to the log when a timer has died.
+//! Writes a line to the log when a timer dies. A dead timer is not delivered again.
 
 use crate::text::cut;
 use tourbillon_durable::timer::TimerId;
@@ -7,7 +7,7 @@ use tracing::warn;
 /// The greatest length of an error in a line of the log, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A timer that is dead: it is not delivered again.
+/// The facts about a dead timer that the log shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Died<'a> {
     pub(super) namespace: &'a str,
@@ -15,7 +15,7 @@ pub(super) struct Died<'a> {
     pub(super) key: Option<&'a str>,
     /// The number of the last attempt.
     pub(super) attempt: Option<u32>,
-    /// The error of the last attempt, without parts of the receiver's answer.
+    /// The error of the last attempt. It quotes nothing of the receiver's answer.
     pub(super) error: Option<&'a str>,
 }
 

@@ -1,4 +1,8 @@
-//! Delivers timers: from a timer's due moment to the end of its delivery.
+//! Delivers timers: from a timer's due moment to the end of its delivery. A *callback* timer sends a request, and
+//! receivers fetch a *pull* timer from a queue. The receiver's hold on a fetched timer is a *claim*.
+//!
+//! A timer that may not be delivered now is *parked*: it stays in the store, without a delivery, for a *reason*. Once
+//! the reason no longer holds, the timer is *unparked*, which makes it due again.
 //!
 //! ```text
 //!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
@@ -57,7 +61,7 @@ use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
 use unparker::Unparker;
 
-/// Connects the parts that deliver the timers of a service.
+/// All parts that deliver the timers of a service.
 pub(crate) struct Deliveries {
     callbacks: Arc<CallbackHandler>,
     pulls: Arc<PullHandler>,
@@ -71,7 +75,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service that [`Deliveries::new`] needs.
+/// The parts of the service that the deliveries use. [`Deliveries::new`] takes them.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -142,12 +146,13 @@ impl Deliveries {
         }
     }
 
-    /// Adds the handlers of callbacks and of pulls to the runtime's builder, and the observer of its events.
+    /// Adds two handlers to the runtime's builder, for callbacks and for pulls, and an observer of the runtime's
+    /// events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
         builder
-            // A receiver gets its answer once the store has the end of its claim.
+            // A receiver gets its answer only after the end of its claim is stored.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);
@@ -160,7 +165,7 @@ impl Deliveries {
             .observe(move |event| observer.observe(event))
     }
 
-    /// Starts the tasks that put parked timers back. Must be called on a tokio runtime.
+    /// Starts the tasks that unpark timers. Must be called on a tokio runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
@@ -168,7 +173,8 @@ impl Deliveries {
             shared.on_parked(move |reason| {
                 let reason = reason.map(Reason::parse);
                 if let Some(queues) = queues.upgrade()
-                    // Receivers wait for queues only. Other reasons, and those of other programs, do not concern them.
+                    // Receivers wait at queues, so only the reasons of queues concern them. `None` stands for all
+                    // reasons.
                     && matches!(reason, None | Some(Some(Reason::Queue(..))))
                 {
                     queues.heard(reason.flatten().as_ref());
@@ -181,14 +187,14 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker check all reasons again. Called after a change of a namespace, which may let parked timers go
-    /// on.
+    /// Makes the unparker check all reasons again. A change of a namespace calls this, since it may let parked timers
+    /// go on.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Allows deliveries to a host again and puts the timers back that are parked for it: a few first, and more once
-    /// the host answers.
+    /// Allows deliveries to a host again, and unparks the timers that wait for the host. A few are unparked first, and
+    /// more once the host answers.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
@@ -203,7 +209,7 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a claim, which may be open on another node. Returns once the store has the end.
+    /// Ends the delivery of a claim, even if the claim is open on another node. Returns once this end is stored.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -231,7 +237,7 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, which may be open on another node. Returns the moment at which the claim expires.
+    /// Prolongs a claim, even if the claim is open on another node. Returns the moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -241,7 +247,7 @@ impl Deliveries {
         }
     }
 
-    /// Stops deliveries: sends receivers away, parks the timers of open claims, and unparks no more timers.
+    /// Stops deliveries: sends receivers away, parks the timers of open claims, and stops unparking timers.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

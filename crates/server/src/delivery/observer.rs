@@ -1,4 +1,4 @@
-//! Watches the runtime's events about deliveries: shows them to readers of events, and adds parked timers to the index.
+//! Watches the runtime's events about deliveries. Shows them to readers of events, and adds parked timers to the index.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -27,7 +27,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows readers of events that a delivery has begun. Called after its admission.
+    /// Tells readers of events that a delivery has begun. Called once the delivery is admitted.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,21 +39,22 @@ impl Observer {
         });
     }
 
-    /// Adds the answer to a callback, or its absence, to the record of the running delivery.
+    /// Adds the answer to a callback to the record of the running delivery. If no answer came, records this.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
-    /// Makes the receiver of a claim wait for the store: [`observe`](Self::observe) answers `ticket` once the store has
-    /// the end `verdict`. Called before the handler returns that end.
+    /// Registers the ticket of a receiver that wants to end its claim with `verdict`. [`observe`](Self::observe)
+    /// answers the ticket once this end is stored. Called before the handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
 
-    /// Handles an event of the runtime. Does not block.
+    /// Handles an event of the runtime. Returns without blocking.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
-            // A schedule has decided on its next timer. Schedules have events of their own.
+            // A schedule has decided on its next timer. This counts as a decision, and schedules have events of their
+            // own.
             if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
                 self.counters.decisions.add(1);
             }
@@ -98,7 +99,7 @@ impl Observer {
     }
 }
 
-/// Returns whether the event is about the internal timer of a schedule. Such a timer delivers nothing to a receiver.
+/// Returns whether the event is about the internal timer of a schedule, which delivers nothing to a receiver.
 fn is_of_schedule(event: &Event) -> bool {
     match event {
         Event::Began { attempt, .. }
@@ -109,7 +110,8 @@ fn is_of_schedule(event: &Event) -> bool {
     }
 }
 
-/// Returns the event that readers see when a delivery has ended, with its detail. `None` for ends that are not shown.
+/// Returns the event that readers see when a delivery ends, with a detail such as the error. Returns `None` for ends
+/// that readers do not see.
 fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),

@@ -1,19 +1,21 @@
-//! The index of parked timers: how many timers are parked for each reason, as far as this process knows, and which
-//! reasons the unparker must check.
+//! Counts the parked timers of each reason, as far as this process knows them. Marks the reasons that the unparker must
+//! check. The unparker is the task that puts parked timers back.
 //!
 //! # No timer is forgotten
-//! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
-//! that is stored is added here ([`ParkedIndex::add`]), and the unparker then checks the reason again. Each event that
-//! makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later of the two calls finds
-//! both the timer and the room. The count may be too high, after a cancel for example. It never stays too low: it
-//! becomes zero only after an unpark or a pass has found nothing. Parks that were added during that search count on
-//! top.
+//! The store parks a timer some time after its handler has decided to park it. The reason may end in between. So
+//! [`ParkedIndex::add`] is called for each stored park, and makes the unparker check the reason. Each event that makes
+//! room calls [`ParkedIndex::look_at`]. These two calls may come in any order. The later call finds both the timer and
+//! the room.
+//!
+//! The count may be too high, after a cancel for example. It never stays too low: it becomes zero only after an unpark
+//! or a pass has found nothing. Parks that are added during that search are counted in addition.
 //!
 //! # Passes
-//! A *pass* asks the store for all reasons with their numbers. The first pass runs at the start. Beside other nodes
-//! passes are repeated, since only the store knows the timers that a dead node has parked, and shards change their
-//! owners. A pass reads no timer, so its cost follows from the number of reasons. A timer that is parked during the
-//! pass may be counted twice until the next pass. A reason keeps its number if an unpark for it is under way.
+//! A *pass* asks the store for all reasons, with the number of timers of each. The first pass runs at the start. Beside
+//! other nodes, passes are repeated: only the store knows the timers that a dead node has parked, and shards change
+//! their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is parked during a
+//! pass may be counted twice until the next pass. If an unpark for a reason is under way, the pass does not change the
+//! number of that reason.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -27,7 +29,7 @@ use tokio::sync::Notify;
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Wakes the task that reads all reasons from the store, before its next regular pass.
+    /// Wakes the task that makes passes before its next regular pass.
     pass_wanted: Notify,
 }
 
@@ -36,7 +38,7 @@ struct State {
     parked: HashMap<Reason, Parked>,
     /// The reasons that the unparker must check.
     marked: HashSet<Reason>,
-    /// The queues for which a fetch beside other nodes has found nothing, with the moment of that fetch.
+    /// The queues for which a fetch across all nodes has found nothing, with the moment of that fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
@@ -46,15 +48,15 @@ struct Parked {
     count: u64,
     /// Whether an unpark or a fetch for this reason is under way.
     is_busy: bool,
-    /// The number of parks since the unpark, or the fetch, began.
+    /// The number of parks since the present unpark or fetch began.
     since: u64,
-    /// The number of parks since the last pass began to read all reasons from the store.
+    /// The number of parks since the last pass began.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called since the unpark, or the fetch, began.
+    /// Whether [`want`](ParkedIndex::want) was called since the present unpark or fetch began.
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty after a fetch has found nothing, unless a park is reported.
+/// The time for which a queue counts as empty after a fetch has found nothing. A reported park ends this time early.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
@@ -74,7 +76,7 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker fetch from a queue, although timers of the queue may be parked at other nodes only.
+    /// Makes the unparker fetch from a queue, even if only other nodes have parked timers of the queue.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -83,31 +85,32 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Notes that some node has parked a timer for a queue, so that the queue no longer counts as empty.
+    /// Notes that some node has parked a timer for a queue. The queue no longer counts as empty.
     pub(crate) fn heard(&self, reason: &Reason) {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that reports of parks may have been missed, or that the set of live nodes has changed. No queue counts as
-    /// empty afterwards, and a pass begins soon.
+    /// Notes that reports of parks may have been lost, or that the set of live nodes has changed. No queue counts as
+    /// empty any more, and a pass begins soon.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until all reasons must be read from the store before the next regular pass, or the index is closed.
+    /// Waits until a pass is needed before the next regular pass, or until the index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
 
-    /// Returns whether a queue may have parked timers at any node.
+    /// Returns whether a queue may have parked timers at any node. Returns false shortly after a fetch has found
+    /// nothing.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
 
-    /// Notes that a fetch has ended: with the number of timers that it took from the queue, or with `None` after an
-    /// error. Makes the unparker check the queue again if more timers may be parked. Returns whether none are, as far
-    /// as is known.
+    /// Notes the end of a fetch. `found` is the number of timers that the fetch took from the queue, or `None` after an
+    /// error. If more timers may be parked, makes the unparker check the queue again. Returns whether the queue is
+    /// empty, as far as is known.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -133,13 +136,14 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass, which reads the counts of all reasons from the store. Parks from now on count on top of them.
+    /// Begins a pass, which reads the counts of all reasons from the store. Parks from now on are added to these
+    /// counts.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Ends the pass that began with [`begin_pass`](Self::begin_pass): replaces the counts by those that the store
-    /// gave.
+    /// Ends the pass that [`begin_pass`](Self::begin_pass) began. Replaces the counts by `found`, the counts in the
+    /// store.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -158,7 +162,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker check a reason for which timers are parked, since there may be room for some.
+    /// Makes the unparker check a reason, since there may be room for its timers. Does nothing if no timers are parked
+    /// for it.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -177,7 +182,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Returns the number of timers that are parked for this reason, or fewer while some are being unparked.
+    /// Returns the number of timers that are parked for this reason. The number is too low while timers are being
+    /// unparked.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
@@ -195,12 +201,12 @@ impl ParkedIndex {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker must check a reason, or the index is closed.
+    /// Waits until the unparker must check a reason, or until the index is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Closes the index, which ends the unparker and the reconciler.
+    /// Closes the index, which ends the tasks of the unparker and the reconciler.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
@@ -211,7 +217,7 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the reasons that the unparker must check, except those for which an unpark or a fetch is under way.
+    /// Takes the reasons that the unparker must check. Leaves out reasons for which an unpark or a fetch is under way.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -219,15 +225,15 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that an unpark or a fetch for a reason begins.
+    /// Notes that an unpark or a fetch for this reason begins.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes that an unpark has ended: with the number of timers that it put back, or with `None` after an error. Makes
-    /// the unparker check the reason again unless the unpark failed or nothing is parked any more.
+    /// Notes the end of an unpark. `found` is the number of timers that it put back, or `None` after an error. If the
+    /// unpark succeeded and timers may still be parked, makes the unparker check the reason again.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };
@@ -235,7 +241,8 @@ impl ParkedIndex {
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // A count that a subtraction makes zero is not trusted: it may be too low if the event of a park was lost.
+            // If the subtraction gives zero, the count becomes 1. Zero may be too low, since the event of a park may be
+            // lost.
             Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
         };
         if parked.count == 0 {

@@ -1,4 +1,4 @@
-//! Handles due timers that receivers fetch.
+//! Handles due timers that receivers fetch from queues.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// Hands timers to receivers.
+/// Hands due timers over to receivers.
 #[derive(Debug)]
 pub(crate) struct PullHandler {
     pub(super) admission: Arc<Admission>,
@@ -24,13 +24,13 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// The claims of all nodes. `None` if the service has no shared store, and so no other nodes.
+    /// Accesses claims that are open on other nodes. `None` if the service does not share its store with other nodes.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until that receiver's claim ends. Parks the timer if no
-    /// receiver waits.
+    /// Hands the timer to a waiting receiver, and waits until the claim of that receiver ends. If no receiver waits,
+    /// parks the timer.
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -60,7 +60,7 @@ impl PullHandler {
             let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {
                 Some(open) => break (permit, span, open, claim),
-                // Another timer was quicker, or the receiver has gone away.
+                // Another timer got the receiver first, or the receiver has gone away.
                 None => span.discard(),
             }
         };
@@ -78,8 +78,8 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Returns a random name for a claim, which nobody can guess. Beside other nodes the name also holds the timer and
-    /// its lease, so that any node can end the claim. `None` if the system gives no random number.
+    /// Makes a random name for a claim, which nobody can guess. Beside other nodes the name also contains the timer's
+    /// id and its lease. Any node can then end the claim. Returns `None` if the system gives no random number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -89,8 +89,8 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim ends. Returns the end, with the ticket of the receiver that waits until the store has it.
-/// Returns `None` if the timer must be parked again without an end.
+/// Waits until a claim ends. Returns the verdict. If a receiver ended the claim, also returns the ticket by which that
+/// receiver learns whether the end is stored. Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -103,7 +103,8 @@ async fn await_end(
         match tokio::time::timeout_at(until, open.request()).await {
             Err(_) => {
                 let rest = match remote_claims {
-                    // A receiver may have prolonged the claim at another node, which only the deployment knows.
+                    // The receiver may have prolonged the claim at another node. Only the shared document of renewals
+                    // then shows this.
                     Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(claim).await,
                     _ => None,
                 };
@@ -125,8 +126,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim that the receiver gets. `work` is the stored work, whose head holds the id of the request that
-/// created the timer.
+/// Makes the claim that the receiver gets. `work` is the stored work. Its head holds the id of the request that created
+/// the timer.
 fn claim(
     name: String,
     delivery: &Delivery,
@@ -151,7 +152,7 @@ fn claim(
     }
 }
 
-/// Returns the moment that lies `span` after the present.
+/// Returns the moment at the time `span` from now.
 fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))

@@ -1,8 +1,8 @@
-//! Limits the rate of a namespace's deliveries by slots of equal distance (the generic cell rate algorithm).
+//! Limits the rate of a namespace's deliveries by evenly spaced slots (the generic cell rate algorithm).
 //!
-//! A delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So deliveries that
-//! are unparked in time, and arrive a little later, use the whole rate. A span of time has at most one delivery more
-//! than the rate permits in that span and a twentieth of a second.
+//! Each delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So the whole rate
+//! is used even if unparked deliveries arrive a little late. Any span of time has at most one delivery more than the
+//! rate permits in that span plus a twentieth of a second.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -16,7 +16,7 @@ const LEAD: Duration = Duration::from_millis(10);
 pub(crate) struct Rate {
     /// The time between two slots.
     step: Duration,
-    /// The moment of the next slot that is not taken.
+    /// The moment of the next free slot.
     next: Instant,
 }
 
@@ -33,8 +33,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes the next slot and returns the time until it comes. Takes none, and returns `None`, if that time is longer
-    /// than [`LEAD`].
+    /// Takes the next slot and returns the time until the slot begins. If that time is longer than [`LEAD`], takes no
+    /// slot and returns `None`.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -44,8 +44,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots that can be taken now. Fails with the moment from which a slot can be taken if there
-    /// is none now.
+    /// Returns the number of slots that can be taken now. If there are none, fails with the moment from which a slot
+    /// can be taken.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };
@@ -64,7 +64,7 @@ mod tests {
             let begin = Instant::now();
             let mut rate = Rate::new(per_second, begin);
             let mut taken = Vec::new();
-            // Deliveries press without a pause, after a second in which there were none.
+            // Deliveries arrive without a pause, after a second without any delivery.
             let mut now = begin + Duration::from_secs(1);
             while now < begin + Duration::from_secs(4) {
                 if let Some(rest) = rate.take(now) {

@@ -1,8 +1,8 @@
-//! Ends and prolongs claims if the receiver calls another node than the node that has handed the timer over.
+//! Ends and prolongs claims if the receiver calls another node than the node that handed the timer over.
 //!
-//! The name of such a claim holds the timer's id and the token of its lease, so each node can end the delivery in the
-//! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is kept in a
-//! shared document of the deployment. The node with the lease reads that document before it gives the claim up.
+//! The name of such a claim contains the timer's id and the token of its lease. So each node can end the delivery in
+//! the store. The node with the lease notices this when it next renews the lease. A renewal of the claim is stored in a
+//! shared document of the deployment. The node with the lease reads that document before it gives up the claim.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -18,14 +18,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
+/// The name of a shared document. It maps the names of renewed claims to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
-/// The number of attempts to change the document while other nodes change it.
+/// The greatest number of attempts to change the document. An attempt fails if another node changes the document first.
 const TURNS: usize = 64;
 /// The greatest length of a stored error, in bytes.
 const LONGEST_ERROR: usize = 500;
 
-/// Gives access to the claims of all nodes.
+/// Ends and prolongs claims that are open on any node.
 #[derive(Clone)]
 pub(crate) struct RemoteClaims {
     store: Arc<RedisStore>,
@@ -38,7 +38,7 @@ impl fmt::Debug for RemoteClaims {
     }
 }
 
-/// The parts of a claim's name that a node needs to end the claim.
+/// The parts of a claim's name that a node needs in order to end the claim.
 struct ClaimName {
     id: TimerId,
     token: Token,
@@ -46,8 +46,8 @@ struct ClaimName {
     begun: UtcMillis,
 }
 
-/// The lengths of the parts of a name, in hexadecimal digits: a random number, the timer's id, the two numbers of the
-/// lease's token, and the moment of the hand-over.
+/// The lengths of the parts of a name, in hexadecimal digits. The parts are a random number, the timer's id, the two
+/// numbers of the lease's token, and the moment at which the receiver got the timer.
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
@@ -72,7 +72,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts an error to the length that is stored.
+/// Cuts an error to the greatest length that is stored.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
@@ -96,15 +96,15 @@ impl RemoteClaims {
         Self { store, retry_pause }
     }
 
-    /// Makes the name of a claim from the timer's id and its lease. `None` if the timer is delivered at most once: such
-    /// a timer has no lease that another node could end.
+    /// Makes the name of a claim from the timer's id and its lease. Returns `None` if the timer is delivered at most
+    /// once, since other nodes cannot end a delivery without a lease.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
         let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
         Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
     }
 
-    /// Reads the timer of a claim, which may be open on any node. Fails if the claim is not open.
+    /// Reads the timer of a claim that may be open on any node. Fails if the claim is not open.
     async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
@@ -170,8 +170,8 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns the time that a claim of this node has left by renewals at other nodes. `None` if the store does not
-    /// answer: the claim is given up then, and the timer is delivered again.
+    /// Returns the time that a claim of this node has left through renewals at other nodes. Returns `None` if no time
+    /// is left or if the store does not answer. The claim is then given up, and the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -1,19 +1,19 @@
-//! Lengthens the pause before a failed timer is delivered again.
+//! Lengthens the pause before a failed timer is delivered again, if the pause is too short.
 
 use core::time::Duration;
 use tourbillon_durable::Verdict;
 
-/// The rule for the least pause of a timer after a failure.
+/// Enforces a least pause before a failed timer is delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPause {
-    /// The least pause, which neither the policy nor the receiver can shorten. Without it, a single timer could call
-    /// its receiver again and again without a rest.
+    /// The least pause. Neither the policy nor the receiver can shorten it. Without it, a single timer could call its
+    /// receiver again and again without a pause.
     pub(crate) least: Duration,
 }
 
 impl RetryPause {
-    /// Lengthens a pause that is shorter than the policy's pause, or shorter than the least pause. Without this, a
-    /// receiver that asks for no pause would use up all attempts of a timer at once.
+    /// Lengthens a pause that is shorter than the policy's pause or than the least pause. Otherwise a receiver that
+    /// asks for no pause would use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

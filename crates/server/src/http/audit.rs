@@ -1,4 +1,4 @@
-//! The audit trail.
+//! Answers requests for the audit trail.
 
 use super::answer::Answer;
 use super::auth::Right;

@@ -1,7 +1,7 @@
-//! Finds out from a request's token which right the request has.
+//! Determines a request's permissions, its right, from the request's token.
 //!
-//! Besides tokens, a request is checked for the ways in which a page in a browser could send it for its user: from
-//! another site, or by a name that the page's own server resolves to this machine.
+//! Also refuses requests that a page in a browser could send without its user's will: from another site, or by a name
+//! that the page's own server resolves to this machine.
 
 use super::answer::Refused;
 use super::extract::Body;
@@ -16,11 +16,11 @@ use core::net::IpAddr;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
-/// The right of a request. Each handler checks it before it does anything.
+/// The permissions of a request. Each handler checks them before it does anything.
 #[derive(Debug)]
 pub(super) struct Right {
     principal: Principal,
@@ -29,8 +29,8 @@ pub(super) struct Right {
     hold: Hold<Option<TokenHash>>,
 }
 
-/// Proof that a right was granted. A handler needs it to read the body, and reading uses it up. The bytes of the body
-/// count as held in memory until the [`Right`] is dropped.
+/// Proof that a request has the role that its handler needs. Reading the body uses the proof up. Until the [`Right`] is
+/// dropped, the body's bytes count towards the limit on the memory for bodies.
 #[derive(Debug)]
 pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
 
@@ -50,8 +50,8 @@ impl Granted<'_> {
 }
 
 impl Right {
-    /// Fails unless the request has at least this role in this namespace. Without a namespace, the request needs the
-    /// role in all namespaces.
+    /// Fails unless the request has at least this role in the namespace. If `namespace` is `None`, the request needs
+    /// the role in all namespaces.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
         if self.permits(role, namespace) {
             return Ok(Granted(&self.hold));
@@ -64,7 +64,8 @@ impl Right {
         Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
-    /// Returns whether the request has at least this role in this namespace, or without a namespace in all namespaces.
+    /// Returns whether the request has at least this role in the namespace. If `namespace` is `None`, it needs the role
+    /// in all namespaces.
     pub(super) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.principal.permits(role, namespace)
     }
@@ -79,7 +80,7 @@ impl Right {
         self.token
     }
 
-    /// Waits until the request's right changes, because its token was revoked, for example.
+    /// Waits until the request's permissions change, for example because its token was revoked.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
@@ -125,7 +126,8 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     Ok(Some(token.trim_start_matches(' ')))
 }
 
-/// Refuses requests that a page in a browser could have made. Each request passes here before anything else.
+/// Fails for a request that a page in a browser could have sent without its user's will. Each request passes this check
+/// first.
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
@@ -140,8 +142,8 @@ pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem>
     Ok(())
 }
 
-/// Adds the header `WWW-Authenticate` to an answer with the status 401. The header says which kind of token is
-/// expected.
+/// Adds the header `WWW-Authenticate` to an answer with the status 401, and leaves other answers unchanged. The header
+/// says which kind of token is expected.
 pub(super) fn challenge(response: &mut Response, has_token: bool) {
     if response.status() != StatusCode::UNAUTHORIZED {
         return;
@@ -154,8 +156,8 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
 }
 
-/// Returns the name and port by which the client calls the service. `None` if the request has neither, and `Some(Err)`
-/// if they are not valid.
+/// Returns the host name and port by which the client calls the service. `None` if the request names none, and
+/// `Some(Err)` if they are invalid.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     if let Some(authority) = uri.authority() {
         return Some(Ok(authority.clone()));
@@ -168,7 +170,7 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     Some(Authority::try_from(value.as_bytes()).map_err(drop))
 }
 
-/// Returns whether a name always means this machine, whichever address a resolver gives.
+/// Returns whether a host name always means this machine, so that no resolver can give it another address.
 fn is_this_machine(authority: &Authority) -> bool {
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
     if host == "localhost" || host.ends_with(".localhost") {
@@ -178,25 +180,33 @@ fn is_this_machine(authority: &Authority) -> bool {
     literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Headers that proxies add, each of them by default or by its usual configuration.
-const FORWARDING: [&str; 9] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-server",
-    "x-real-ip",
-    "x-envoy-external-address",
-    "x-envoy-expected-rq-timeout-ms",
-];
+/// Whether proxies add this header, by default or by their usual configuration.
+fn is_of_a_proxy(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "forwarded"
+            | "via"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
+            | "x-forwarded-server"
+            | "x-real-ip"
+            | "x-envoy-external-address"
+            | "x-envoy-expected-rq-timeout-ms"
+    )
+}
 
-/// Returns why a request to a service without tokens seems to come from another machine. `None` if it does not seem so.
+/// The header by which a browser tells which site a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Returns why a request seems to come from another machine. `None` if it seems to come from this machine. Only a
+/// service without tokens refuses requests for this reason.
 ///
-/// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
-/// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.
+/// By default nginx sends HTTP/1.0 requests to the service behind it, with the service's own address as the host. It
+/// adds no header that names the client. But clients of today do not speak HTTP/1.0, so such a request comes from a
+/// proxy.
 fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
-    if version < Version::HTTP_11 || FORWARDING.iter().any(|name| headers.contains_key(*name)) {
+    if version < Version::HTTP_11 || headers.keys().any(is_of_a_proxy) {
         return Some("a service behind a proxy needs tokens");
     }
     match authority(uri, headers) {
@@ -206,13 +216,13 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Returns whether a page of another site makes a browser send this request. Browsers alone send the checked headers,
-/// and pages cannot change them.
+/// Returns whether a page of another site makes a browser send this request. The checked headers come only from
+/// browsers, and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
     }
-    if let Some(site) = headers.get("sec-fetch-site") {
+    if let Some(site) = headers.get(SEC_FETCH_SITE) {
         return site != "same-origin" && site != "none";
     }
     let Some(origin) = headers.get(ORIGIN) else { return false };

@@ -1,4 +1,4 @@
-//! Lists of timers.
+//! Answers requests for lists of timers.
 
 use super::answer::Answer;
 use super::auth::Right;

@@ -1,14 +1,15 @@
-//! Limits the number of connections, and decides which connections are closed to make room. Each open connection takes
-//! a *place*.
+//! Limits the number of connections, and decides which connections are closed to make room. Each open connection has a
+//! *place*.
 //!
-//! If all places are taken, idle connections make room. Connections that never sent a request go first, then
-//! connections without a request under way. Among these, the address with the most connections loses its longest quiet
-//! connections. A few places are kept for clients on this machine. So a check of the service's health finds a place,
-//! however many connections others hold.
+//! If all places are taken, idle connections are closed. Connections that never sent a request are closed first, then
+//! connections without a request under way. Among these, the connections of a single address are closed: the address
+//! with the most connections loses those that have been quiet the longest. A few places are reserved for clients on
+//! this machine. So a check of the service's health always finds a place.
 //!
-//! A stranger's connection has had requests answered, and none of them was permitted. Strangers may take only a part of
-//! the places, since each uses more memory than a silent connection: above all an HTTP/2 connection whose client does
-//! not take its answers. Beyond their part, strangers' connections are closed even if they are not idle.
+//! A connection is a *stranger's* if it has had requests answered, and none of them was permitted. Strangers may have
+//! only a part of the places, since their connections use more memory than silent connections. An HTTP/2 connection
+//! whose client does not take its answers uses the most. If strangers have more than their part, some of their
+//! connections are closed, even connections that are not idle.
 
 use super::activity::{Activity, Idleness, Strangeness};
 use crate::client::network;
@@ -18,22 +19,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A 64th of the places is kept for clients on this machine. As many connections are closed at a time to make room.
+/// A 64th of the places is reserved for clients on this machine. The same number of connections is closed at a time to
+/// make room.
 const PART: usize = 64;
 
-/// An eighth of the places may be taken by strangers' connections.
+/// Strangers may have an eighth of the places.
 const STRANGERS: usize = 8;
 
-/// Fewer connections than this use too little memory to be worth giving back. It also divides the strangers' part: an
-/// eighth of it is freed at a time.
+/// If fewer connections than this were open, their memory is not worth giving back. The value also divides the
+/// strangers' part: an eighth of that part is freed at a time.
 const FEW: usize = 8;
 
-/// The places of a server's connections, taken or free.
+/// The places of a server, for all its connections.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of connections that are open, including those that have lost their places but not ended yet.
+    /// The number of open connections. Includes connections that have lost their places and have not ended yet.
     open: watch::Sender<usize>,
 }
 
@@ -41,9 +43,10 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections: the last exact count plus all newcomers since.
+    /// An upper bound of the number of strangers' connections: the last exact count, plus the connections that became
+    /// strangers' since.
     strangers: usize,
-    /// The greatest number of connections since memory was last given back.
+    /// The greatest number of connections since memory was last given back to the system.
     peak: usize,
 }
 
@@ -61,7 +64,7 @@ pub(super) struct Place {
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Receives a message once another connection takes the place.
+    /// Gets a message when the place is given to another connection.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -74,8 +77,8 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If all are taken, closes idle connections first. `None` if none of them is
-    /// idle.
+    /// Takes a place for a new connection. If all places are taken, first closes idle connections. Returns `None` if no
+    /// connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
@@ -93,18 +96,20 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts another stranger's connection. If there are too many, some of them lose their places.
+    /// Counts a connection that has become a stranger's. If strangers have too many places, takes some of these places
+    /// away.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
         state.strangers += 1;
-        // Several places are freed at once, so that not every new stranger costs an exact count.
+        // Several places are freed at once. Otherwise each new stranger would cost an exact count.
         if state.strangers > most {
             state.limit_strangers(most - most / FEW);
         }
     }
 
-    /// Whether half of the connections have ended since this method last returned true. A few connections do not count.
+    /// Returns whether half of the connections have ended since this method last returned true. Returns false if there
+    /// were only a few connections.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -118,13 +123,13 @@ impl Places {
     /// Waits until all connections have ended.
     pub(super) async fn ended(&self) {
         let mut open = self.open.subscribe();
-        // The sender belongs to this value, so the wait cannot fail.
+        // The sender belongs to `self`, so the wait cannot fail.
         let _never_fails = open.wait_for(|open| *open == 0).await;
     }
 }
 
 impl State {
-    /// Counts the strangers' connections exactly, then takes the places of all but `most` of them.
+    /// Counts the strangers' connections exactly. Takes their places away until strangers have at most `most` places.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self
@@ -150,15 +155,15 @@ impl State {
         }
     }
 
-    /// Takes a connection's place, which makes the connection end.
+    /// Takes the place of a connection away, which makes the connection end.
     fn evict(&mut self, number: u64) {
         if let Some(taken) = self.taken.remove(&number) {
-            // If the connection has ended by itself, nobody receives this.
+            // If the connection has ended already, nobody gets this message.
             let _has_ended = taken.leave.send(());
         }
     }
 
-    /// Takes the places of at most `most` idle connections. Returns whether there was any.
+    /// Takes the places of at most `most` idle connections away. Returns whether any connection was idle.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self
@@ -249,7 +254,7 @@ mod tests {
         let mut new = door.take("198.51.100.1").unwrap();
         assert!(silent[..2].iter_mut().all(has_left) && !silent[2..].iter_mut().any(has_left));
         assert!(!other.iter_mut().any(has_left) && !has_left(&mut new));
-        // Their connections end, and the places are not freed a second time.
+        // The connections of the evicted places end. Their places are not freed a second time.
         drop(silent.drain(..2));
         assert_eq!(door.places.lock().taken.len(), 125);
         assert_eq!(*door.places.open.borrow(), 125);

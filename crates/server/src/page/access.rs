@@ -1,4 +1,4 @@
-//! Shows namespaces and tokens to administrators of the whole service, who can change them here.
+//! Shows namespaces and tokens. Only administrators of the whole service see this page, and they can change both here.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -59,7 +59,7 @@ struct AccessPage<'a> {
     namespaces: Vec<NamespaceRow>,
     tokens: Vec<TokenRow>,
     is_open: bool,
-    /// The command-line flag that names the service's file of tokens.
+    /// The command-line flag, with its path, by which `tourbillond token` finds the service's file of tokens.
     place: String,
     secret: Option<Secret>,
 }
@@ -124,7 +124,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
         is_expired: token.is_expired(),
     });
     let page = AccessPage {
-        // The page is not refreshed: a refresh would lose the secret.
+        // The script does not refresh this page: a refresh would remove the secret, which is shown only once.
         frame: Frame::still(visitor, "access"),
         mark: &visitor.mark,
         namespaces: namespaces.into_iter().map(namespace_row).collect(),
@@ -136,7 +136,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
     Ok(show(&page))
 }
 
-/// Returns the command-line flag with which another program finds the service's file of tokens.
+/// Returns the command-line flag, with its path, by which `tourbillond token` finds the service's file of tokens.
 fn token_place(settings: &Settings) -> String {
     let absolute = |path: &std::path::Path| {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
@@ -159,7 +159,8 @@ pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor
     page(&service, &visitor, None).await
 }
 
-/// Makes, pauses, resumes or removes a namespace, or makes a signing secret for it, as `verb` says.
+/// Changes a namespace. `verb`, the last part of the address, says how: make, pause, resume or remove the namespace, or
+/// make a signing secret for it.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -196,7 +197,8 @@ pub(super) async fn change_namespace(
     Ok(Redirect::to("/ui/access").into_response())
 }
 
-/// Runs `change`, which writes the file of tokens, on a thread that may block. Then the service reads the file again.
+/// Runs `change` on a thread that may block, since `change` writes the file of tokens. Then makes the service read the
+/// file again.
 async fn change_file<T: Send + 'static>(
     service: &Service,
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
@@ -218,7 +220,8 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-/// Makes or revokes a token, as `verb` says. A new token is shown once, on the answer.
+/// Makes or revokes a token. `verb`, the last part of the address, says which. The answer shows a new token, which no
+/// other page shows.
 pub(super) async fn change_token(
     State(service): State<Service>,
     Path(verb): Path<String>,

@@ -1,4 +1,4 @@
-//! Handles the buttons on a timer's page, which change that timer.
+//! Handles the buttons with which a visitor changes a single timer.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -11,7 +11,8 @@ use tourbillon_api::CancelResult;
 /// The word that a visitor types to confirm a cancellation.
 const WORD: &str = "cancel";
 
-/// Changes a timer, and leads back to its page.
+/// Changes a timer. `verb`, the last part of the address, says how. Redirects to the timer's page if the timer is known
+/// still, and to a list otherwise. A button in the list of dead timers leads back to that list.
 pub(super) async fn one(
     State(service): State<Service>,
     Path((namespace, id, verb)): Path<(String, String, String)>,

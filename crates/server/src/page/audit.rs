@@ -17,7 +17,7 @@ use url::form_urlencoded::Serializer;
 /// The number of entries that one page of the list shows.
 const ON_A_PAGE: u32 = 50;
 
-/// The actions that the filter offers, written as in the address and in the API.
+/// The kinds of changes by which a visitor can filter the trail. The address and the HTTP interface use the same words.
 const ACTIONS: [&str; 15] = [
     "cancel-many",
     "replay-many",
@@ -36,7 +36,7 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The filter of the list, from the address. An empty field filters nothing.
+/// The filter of the list, as the address has it. An empty field filters nothing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -59,7 +59,7 @@ impl Asked {
         })
     }
 
-    /// Returns the address of the list with the same filter, beginning at a cursor.
+    /// Returns the address of the part of the list that begins at a cursor. The filter stays.
     fn address(&self, cursor: &str) -> String {
         let pairs = [
             ("namespace", &*self.namespace),
@@ -132,7 +132,7 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
     }
 }
 
-/// Shows a page of the audit trail, to administrators only.
+/// Shows a part of the audit trail. Fails unless the visitor is an administrator of the whole service.
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,

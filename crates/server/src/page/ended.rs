@@ -1,4 +1,5 @@
-//! Shows the timers that ended lately: those that are remembered though not stored any more, and those that died.
+//! Shows the timers that ended lately. The service still remembers them, although it has removed all but the dead
+//! timers from the store.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -20,7 +21,7 @@ const MOST_OF_A_KEY: usize = 10;
 /// The greatest length of a condition's text, in bytes.
 const LONGEST: usize = 255;
 
-/// The kinds of ends that a visitor can ask for, each with its word in the address.
+/// The ways in which a timer ends, each with its word in the address.
 const ENDS: [(&str, EndKind); 5] = [
     ("delivered", EndKind::Delivered),
     ("dead", EndKind::Dead),
@@ -35,13 +36,14 @@ pub(super) struct Asked {
     namespace: String,
     /// The text with which the timers' keys begin.
     q: String,
-    /// The word for the way in which the timers ended. Empty: any way.
+    /// The word for the way in which the listed timers ended, from [`ENDS`]. Empty: any way.
     how: String,
-    /// The number of the last timer on the previous page, as the history counts ended timers.
+    /// The number of the last timer on the page before, for a link to the next page. The history numbers the ended
+    /// timers.
     before: Option<u64>,
 }
 
-/// A row for a timer that has ended.
+/// A row for an ended timer in a list.
 pub(super) struct EndedRow {
     /// The timer's key, or its id if it had no key.
     pub(super) name: String,
@@ -74,8 +76,8 @@ impl EndedRow {
         }
     }
 
-    /// Returns the timers that had this key and have ended, the latest first. Dead timers are left out, since they are
-    /// still stored.
+    /// Returns the ended timers that had this key, the latest first. Dead timers are left out, since they are still
+    /// stored. `is_meant` says whether a namespace's timers are wanted.
     pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
         let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
             how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
@@ -99,7 +101,7 @@ struct EndedPage<'a> {
     is_filtered: bool,
 }
 
-/// Shows the timers that ended lately.
+/// Shows a page of the list of timers that ended lately.
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,

@@ -1,18 +1,20 @@
 //! Escapes values that are written into a page.
 //!
-//! Characters that change the direction of text are shown by their numbers. Otherwise a key or an error could make
-//! other words of the page read differently. Values that a form sends back must stay unchanged. Their templates use the
-//! filter `escape("xml")` instead.
+//! A character that changes the direction of text is shown as its number. Otherwise a key or an error with such a
+//! character could change how other words of the page read.
+//!
+//! The value of a field that a form sends back must stay unchanged. So templates write this value with the filter
+//! `escape("xml")` instead.
 
 use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
 
-/// Escapes values so that every character is visible and none changes the rest of the page.
+/// Escapes a value for a page. Every character becomes visible, and none can change the rest of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
 
-/// Whether a character changes the direction of the text around it.
+/// Returns whether a character changes the direction of the text around it.
 fn turns_text(character: char) -> bool {
     matches!(
         character,

@@ -1,4 +1,4 @@
-//! Shows the dead timers in groups, by receiver and by last error.
+//! Shows the dead timers in groups. The timers of a group have the same receiver and the same last error.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -25,7 +25,7 @@ pub(super) struct Asked {
 struct Row {
     namespace: Box<str>,
     group: DeadGroup,
-    /// The address of the list of the group's timers.
+    /// The address of the list of the timers in the group.
     address: String,
     count: String,
     first: When,
@@ -43,12 +43,12 @@ struct GroupsPage<'a> {
     rows: Vec<Row>,
     /// The number of groups that are not on the page.
     more: usize,
-    /// The number of dead timers that were counted into the groups.
+    /// The number of dead timers that were counted. In a very large store, only the timers that died last are counted.
     looked: String,
     is_whole: bool,
 }
 
-/// Shows the groups of dead timers.
+/// Shows the groups of dead timers, those of a namespace or of all namespaces.
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,

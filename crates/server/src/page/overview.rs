@@ -14,15 +14,16 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
-/// The greatest number of intervals in a chart of the history. The first of the 121 begins before the chart does.
+/// The greatest number of intervals in a chart of the history: 120 that fill the chart, and an interval that begins
+/// before the chart does.
 const POINTS: usize = 121;
 /// The lengths of history that a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];
 const HOUR: u64 = 3_600_000;
-/// The time over which the current rates are measured, in milliseconds.
+/// The length of the time before now over which the current rates are measured, in milliseconds.
 const LATELY: u64 = 60_000;
 
-/// A named number on the page, with a note and perhaps a link.
+/// A named number on the page, with a note and, if `address` is given, a link.
 struct Figure {
     name: &'static str,
     value: String,
@@ -57,14 +58,15 @@ struct Whole {
     begun: bool,
     /// The moment of the history's latest sample.
     taken: Option<When>,
-    /// Whether any schedule is stored.
+    /// Whether any schedule is stored in a namespace that the visitor may read.
     has_schedules: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The length of the history that the address asks for, in hours. Empty: the shortest that shows everything.
+    /// The length of the history that the address asks for, in hours. Empty: the shortest length that covers all
+    /// samples.
     hours: String,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct Asked {
 struct OverviewPage<'a> {
     frame: Frame<'a>,
     whole: Option<Whole>,
-    /// Figures of the visitor's own namespaces, for a visitor who may not see the whole service.
+    /// Figures that add up the namespaces that the visitor may read. Empty if the visitor may see the whole service.
     figures: Vec<Figure>,
     namespaces: Vec<NamespaceRow>,
     is_empty: bool,
@@ -82,7 +84,7 @@ struct OverviewPage<'a> {
 /// The greatest number of namespaces on the page.
 const MOST: usize = 100;
 
-/// The numbers of stored timers in each phase. `leased` counts timers that are being delivered.
+/// The numbers of stored timers in each phase. `leased` counts the timers whose delivery is under way.
 struct Stored {
     dead: u64,
     parked: u64,
@@ -91,7 +93,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Adds up the numbers of some namespaces.
+    /// Adds up the numbers of these namespaces.
     fn of(views: &[NamespaceView]) -> Self {
         let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
         Self {
@@ -102,7 +104,7 @@ impl Stored {
         }
     }
 
-    /// Returns the figures, each linked to the list of the timers that it counts.
+    /// Returns the figures of the page. Each links to the list of the timers that it counts.
     fn figures(&self) -> [Figure; 3] {
         [
             Figure {
@@ -148,7 +150,7 @@ fn disk_figure(disk: Disk) -> Figure {
     }
 }
 
-/// Makes the figure that counts the hosts whose breakers are not closed. `None` if no hosts are known.
+/// Makes the figure that counts the hosts whose breakers are not closed. Returns `None` if no host is known.
 fn breakers_figure(service: &Service) -> Option<Figure> {
     let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
@@ -161,14 +163,15 @@ fn breakers_figure(service: &Service) -> Option<Figure> {
     })
 }
 
-/// Writes the rate of a value over these points of the history, such as "5/s".
+/// Writes the average rate of a value over these points of the history, such as "5/s".
 fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     let covered: u64 = points.iter().map(|point| point.covered_ms).sum();
     let count: u64 = points.iter().map(value).sum();
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// Returns the length of history to show, in hours. By default it is the shortest length that covers all samples.
+/// Returns the length of the history to show, in hours. If `asked` is empty, returns the shortest length that covers
+/// all samples.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);
@@ -199,7 +202,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     let mut figures = vec![
         Figure {
             name: "Oldest overdue",
-            // This figure is always in seconds, so that an operator can compare it with an earlier reading.
+            // This figure is always in seconds. So an operator can compare it with an earlier reading.
             value: format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100),
             note: if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) },
             class: overdue_class,
@@ -261,7 +264,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     })
 }
 
-/// Shows the overview.
+/// Shows the overview: figures and charts of the service, and its namespaces.
 pub(super) async fn show_overview(
     State(service): State<Service>,
     visitor: Visitor,

@@ -18,7 +18,8 @@ use url::form_urlencoded;
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form from a request. Its bytes count towards the limit that `hold` keeps.
+    /// Reads a form from a request's body. While `hold` lives, the body's bytes count towards the limit on the memory
+    /// for bodies.
     pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind
@@ -36,7 +37,7 @@ impl Fields {
         Ok(Self(pairs.collect()))
     }
 
-    /// Returns the text of the first field with this name. Empty if the form has no such field.
+    /// Returns the text of the first field with this name, or an empty text if the form has no such field.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| **field == *name).map_or("", |(_, value)| value)
     }
@@ -51,8 +52,8 @@ impl Fields {
         Some(self.get(name)).filter(|text| !text.is_empty())
     }
 
-    /// Checks that the visitor has typed this word to confirm a change. The word may be typed as the page shows it,
-    /// with special characters escaped.
+    /// Fails unless the visitor has typed this word to confirm a change. The visitor may also type the word as the page
+    /// shows it, with special characters escaped.
     pub(super) fn confirm(&self, word: &str) -> Result<(), Fault> {
         let typed = self.get("confirm").trim();
         if typed == word.trim() || typed == visible(word).trim() {
@@ -64,7 +65,8 @@ impl Fields {
     }
 }
 
-/// A form whose sender is signed in and whose CSRF token is right, so it came from the visitor's own page.
+/// A form that comes from a page which the service has shown to this visitor. The proof is the visitor's CSRF token in
+/// the form.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) visitor: Visitor,

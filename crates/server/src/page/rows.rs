@@ -1,4 +1,4 @@
-//! Makes the rows of the lists of timers.
+//! Makes the rows in lists of timers, and the addresses to which the rows link.
 
 use super::fault::Fault;
 use super::text::beginning;
@@ -14,7 +14,7 @@ pub(super) fn address(namespace: &str, id: &str) -> String {
     format!("/ui/timers/{namespace}/{id}")
 }
 
-/// Parses the id of a timer from an address. An id that cannot be read is answered with "no such page".
+/// Parses the id of a timer from an address. Fails with the page "no such page" if the text is not an id.
 pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
     id(text).map_err(|_| Fault::no_page())
 }
@@ -42,7 +42,8 @@ pub(super) fn target(timer: &Timer) -> String {
     timer.pull.as_ref().map_or_else(String::new, |pull| format!("queue {}", pull.queue))
 }
 
-/// Returns the labels of a timer, each with the address of the list of timers that have it.
+/// Returns the labels of a timer. With each label comes the address of the list at `path` of the timers that have the
+/// label.
 pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     let address = |label: &String| (label.clone(), list_address(path, &timer.namespace, ("label", label)));
     timer.labels.iter().map(address).collect()
@@ -59,9 +60,9 @@ pub(super) struct Row {
     pub(super) died: Option<When>,
     pub(super) target: String,
     pub(super) error: String,
-    /// Why the timer is dead, in a few words. Empty for other timers.
+    /// Why the timer is dead, in a few words. Empty if the timer is not dead.
     pub(super) reason: &'static str,
-    /// The timer's labels, each with the address of the list of timers that have it.
+    /// The timer's labels. With each label comes the address of the list of timers that have the label.
     pub(super) labels: Vec<(String, String)>,
     pub(super) is_overdue: bool,
 }
@@ -84,7 +85,7 @@ impl Row {
     }
 }
 
-/// Returns the words for the reason of a death. Unknown reasons give an empty text.
+/// Returns the words that explain why a timer is dead, or an empty text for an unknown reason.
 fn death(reason: &str) -> &'static str {
     match reason {
         "attempts" => "all attempts failed",

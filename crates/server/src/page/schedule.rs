@@ -1,4 +1,5 @@
-//! Shows a schedule: its next occurrences in its own zone and in UTC, its state, and its settings.
+//! Shows a schedule: its next occurrences, its state, and its settings. The occurrences are shown in the schedule's own
+//! zone and in UTC.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -23,11 +24,11 @@ use url::form_urlencoded::Serializer;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page.
+    /// The word for the change after which the browser was redirected here.
     done: String,
 }
 
-/// Describes in words when a schedule fires.
+/// Describes in words the moments at which a schedule makes its timers.
 pub(super) fn plan(schedule: &NewSchedule) -> String {
     match schedule {
         NewSchedule { cron: Some(cron), .. } => cron.clone(),
@@ -49,7 +50,7 @@ pub(super) fn plan(schedule: &NewSchedule) -> String {
     }
 }
 
-/// Returns the name of a schedule's state, with its style class.
+/// Returns the name of a schedule's state, and the style class that colours it.
 pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     match state {
         ScheduleState::Active => ("active", "good"),
@@ -65,7 +66,7 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// A row for a coming occurrence of a schedule.
+/// A row for an occurrence that is still to come.
 struct Instant {
     at: Option<When>,
     local: String,
@@ -73,7 +74,7 @@ struct Instant {
     change: Option<&'static str>,
 }
 
-/// Writes a local time for people, with its distance from UTC if the text has one.
+/// Writes a local time for people. If the text has a distance from UTC, a space separates the two.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
     match text.rsplit_once(['+', '-']) {
@@ -233,7 +234,7 @@ pub(super) async fn show_schedule(
     Ok(show(&page))
 }
 
-/// Returns the message for the change that led to this page. `None` for an unknown word.
+/// Returns the message for the word of a change, or `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "pause" => "The schedule is paused.",
@@ -244,7 +245,8 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
     })
 }
 
-/// Changes a schedule as `verb` says, then redirects to its page. A deletion leads to the list.
+/// Pauses, resumes, triggers or deletes a schedule. `verb`, the last part of the address, says which. Redirects to the
+/// schedule's page, or after a deletion to the list.
 pub(super) async fn change(
     State(service): State<Service>,
     Path((namespace, key, verb)): Path<(String, String, String)>,

@@ -1,7 +1,8 @@
 //! Keeps the sessions of browsers. A browser signs in with a token, then sends a cookie instead.
 //!
-//! The cookie is random and differs from the token. The service keeps only the hashes of both. Each request looks the
-//! token up again, so a token that is revoked or expires ends its sessions. Sessions also end with the process.
+//! The cookie is random, and independent of the token. The service keeps only the hashes of cookies and tokens. Each
+//! request looks the token up again, so a token that is revoked or expires ends its sessions. Sessions also end with
+//! the process.
 
 use crate::state::{TokenHash, hash};
 use core::time::Duration;
@@ -10,17 +11,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. When it is reached, the token with the most sessions loses its oldest session. So a
-/// token that signs in again and again ends its own sessions, and not those of other tokens.
+/// The greatest number of sessions. At this number, a new session ends another: the oldest session of the token that
+/// has the most sessions. So a token that signs in again and again ends only its own sessions.
 const MOST: usize = 1_024;
-/// The time after which a session ends by itself.
+/// The time after the sign-in at which a session ends by itself.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
-/// The open sessions, by the hash of their cookies.
+/// The open sessions, by the hashes of their cookies.
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The CSRF token of all forms while the service has no tokens, since then nobody signs in.
+    /// The CSRF token of all forms while the service has no tokens: without tokens nobody signs in, so there are no
+    /// sessions.
     mark: Box<str>,
 }
 
@@ -43,7 +45,7 @@ fn random() -> Option<Box<str>> {
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        // Without random numbers the mark is empty, and no form is accepted: see `mark`.
+        // If the system gives no random numbers, the CSRF token is empty. Then no form is accepted: see `mark`.
         Self { open: Mutex::default(), mark: random().unwrap_or_default() }
     }
 
@@ -51,7 +53,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the CSRF token of forms without a session. While it is empty, no form is accepted.
+    /// Returns the CSRF token of forms without a session. If it is empty, no form is accepted.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }
@@ -80,8 +82,8 @@ impl Sessions {
     }
 }
 
-/// Ends the oldest session of the token that has the most sessions. If several tokens have as many, `token` loses its
-/// session: it needs the room.
+/// Ends the oldest session of the token that has the most sessions. If several tokens have the most, `token` loses a
+/// session: the room is for a new session of `token`.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {

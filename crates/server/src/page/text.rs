@@ -27,7 +27,7 @@ pub(super) fn span(millis: u64) -> String {
     }
 }
 
-/// Writes a moment by its distance from now: "in …" or "… ago". Both moments are in milliseconds.
+/// Writes how far a moment is from now: "in …" or "… ago". Both moments are in milliseconds.
 pub(super) fn ago_or_in(at: u64, now: u64) -> String {
     if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
 }
@@ -68,7 +68,8 @@ pub(super) fn short(number: u64) -> String {
     if whole >= 10 || tenth == 0 { format!("{whole}{letter}") } else { format!("{whole}.{tenth}{letter}") }
 }
 
-/// Writes a number of bytes in the greatest unit that fits, with one digit behind the point. It is rounded down.
+/// Writes a number of bytes in the greatest unit in which it is at least 1. It is rounded down to one digit behind the
+/// point.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut text = format!("{bytes} B");
@@ -82,14 +83,14 @@ pub(super) fn bytes(bytes: u64) -> String {
     text
 }
 
-/// Returns the rate of `count` events in `millis`, in tenths of an event per hour.
+/// Returns the rate of `count` events within `millis` milliseconds, in tenths of an event per hour.
 pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
     u64::try_from(tenths).unwrap_or(u64::MAX)
 }
 
-/// Writes a rate, given in tenths of an event per hour. The unit is the second if there is an event in each, otherwise
-/// the minute or the hour.
+/// Writes a rate, given in tenths of an event per hour. It is written per second if there is at least an event per
+/// second, and otherwise per minute or per hour.
 pub(super) fn rate(tenths_per_hour: u64) -> String {
     let (tenths, unit) = match tenths_per_hour {
         0 => return "0/s".to_owned(),
@@ -105,7 +106,7 @@ pub(super) fn rate(tenths_per_hour: u64) -> String {
     }
 }
 
-/// Cuts a text to at most `most` characters. A text that was cut ends with "…".
+/// Cuts a text to at most `most` characters. A cut text ends with "…", which counts too.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

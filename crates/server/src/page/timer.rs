@@ -1,4 +1,4 @@
-//! Shows a single timer: its destination, its state with the reason, and its history.
+//! Shows a single timer: its destination, its state, the reason for the state, and its history.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -20,13 +20,13 @@ use tourbillon_api::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page.
+    /// The word for the change after which the browser was redirected here.
     done: String,
 }
 
 /// A step in the timer's history, or a step that is still to come.
 struct Step {
-    /// The style class of the step's mark: `past`, `good`, `bad`, `now` or `ahead`.
+    /// The style class of the dot beside the step: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
     title: String,
     when: Option<When>,
@@ -58,9 +58,10 @@ struct TimerPage<'a> {
     why: String,
     steps: Vec<Step>,
     timer: Option<&'a Timer>,
-    /// The timer's labels, each with the address of the list of timers that have it.
+    /// The timer's labels. With each label comes the address of the list of timers that have the label.
     labels: Vec<(String, String)>,
-    /// Whether the page shows the timer's headers and body. Only visitors who may change the timer see them.
+    /// Whether the page shows the headers and the body of the timer's callback. Only visitors who may change the timer
+    /// see them.
     has_payload: bool,
     policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
@@ -111,12 +112,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Whether a timer is parked because somebody has paused it.
+/// Returns whether a timer with this reason is parked because somebody has paused it.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// Explains why a timer is parked.
+/// Explains, in words for the timer's page, why the timer is parked.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {
@@ -141,7 +142,7 @@ fn parked_words(reason: &str) -> String {
     }
 }
 
-/// Explains why a timer is dead.
+/// Explains, in words for the timer's page, why the timer is dead.
 fn dead_words(timer: &Timer) -> String {
     match timer.reason.as_deref().unwrap_or("") {
         "attempts" if timer.failures == 1 => "Its only attempt failed.".to_owned(),
@@ -157,7 +158,7 @@ fn dead_words(timer: &Timer) -> String {
     }
 }
 
-/// Explains the timer's present state, in a sentence for its page.
+/// Explains in a sentence for the timer's page why the timer is in its present state.
 fn why(timer: &Timer, now: Moment) -> String {
     let distance = timer.due.as_millis().abs_diff(now.as_millis());
     match timer.phase {
@@ -206,7 +207,7 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
     }
 }
 
-/// Describes an attempt as a step. `replays` is the number of replays before it.
+/// Describes an attempt as a step of the history. `replays` is the number of replays before the attempt.
 fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     let (class, word) = match past.outcome {
         None => ("now", "is under way"),
@@ -245,7 +246,8 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     step
 }
 
-/// Returns the steps of a timer's history, the earliest first. A timer may be stored, remembered, or both.
+/// Returns the steps of a timer's history, the earliest first. `timer` is given if the timer is stored, and `past` if
+/// the service remembers its past. At least one of them is given.
 fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let mut dated = Vec::new();
     let known = past
@@ -276,7 +278,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // The unknown attempts came before the known attempts.
+        // The step for attempts without details stands before the attempts that the history has.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {
@@ -322,7 +324,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     steps
 }
 
-/// Describes the policy for failed deliveries: rows of a name and a text.
+/// Describes the policy of a timer or of a schedule, as rows of a name and a text.
 pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
@@ -371,7 +373,7 @@ pub(super) async fn show_timer(
     }
     let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
-    // The store is asked before the history. So a timer that ends between the two questions is found in the history.
+    // The store is read before the history. So a timer that ends between the two reads is found in the history.
     let stored = match service.stored_timers().get(&namespace, id.into()).await {
         Ok(timer) => Some(timer),
         Err(problem) if is_missing(&problem) => None,

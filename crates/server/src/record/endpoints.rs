@@ -1,4 +1,4 @@
-//! Records how the hosts of callbacks answer.
+//! Records how the hosts of callbacks answer: how fast, and with which errors.
 
 use super::percentiles::Percentiles;
 use crate::text::cut;
@@ -7,23 +7,24 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of remembered hosts. The host whose last callback is the oldest is forgotten first.
+/// The greatest number of remembered hosts. The host with the oldest last callback is forgotten first.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The length of a generation in milliseconds. Percentiles cover the present generation and the generation before it.
+/// The length of a generation, in milliseconds. The recent numbers of a host come from the present and the former
+/// generation.
 const GENERATION: u64 = 3_600_000;
-/// The greatest length of a shown error, in bytes.
+/// The greatest length of a kept error, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A callback that has ended: when, after which time, and with which error.
+/// A callback that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) at: UtcMillis,
     pub(crate) took_ms: u64,
-    /// The error, if the callback failed.
+    /// The error. `None` if the callback succeeded.
     pub(crate) error: Option<&'a str>,
 }
 
-/// The record of one host of callbacks.
+/// The record of the callbacks to a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -41,7 +42,7 @@ struct Generation {
     errors: u64,
 }
 
-/// The numbers of the last one or two hours.
+/// The numbers of a host in the last one or two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recent {
     pub(crate) count: u64,
@@ -63,7 +64,7 @@ impl Met {
         }
     }
 
-    /// Begins a new generation if the present generation is over, and forgets the generation before.
+    /// If the present generation is over, begins a new generation. The present generation then replaces the former.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {
@@ -88,7 +89,7 @@ impl Met {
     }
 }
 
-/// The records of the hosts of the latest callbacks.
+/// The records of the hosts that had the latest callbacks.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<HashMap<Box<str>, Met>>);
 

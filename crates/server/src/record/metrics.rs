@@ -1,4 +1,4 @@
-//! Counts and times deliveries since the start, for the page of metrics.
+//! Counts and times the deliveries since the start of the service, for the page of metrics.
 
 use super::by_word::ByWord;
 use super::tenants::Tenants;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::RepeatCause;
 use tourbillon_durable::Times;
 
-/// A distribution of times to which many threads add.
+/// A distribution of times. Many threads add to it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedTimes(Mutex<Times>);
 
@@ -22,21 +22,21 @@ impl SharedTimes {
     }
 }
 
-/// The counts and times of deliveries since the start.
+/// The counts and times of deliveries since the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The times from the due moment to the start of the delivery: until the request is sent, or a receiver has the
-    /// timer.
+    /// The times from the due moment to the start of the delivery. A delivery starts when its request is sent, or when
+    /// a receiver gets the timer.
     pub(crate) to_start: SharedTimes,
-    /// The times from the due moment of a successful delivery until the store has its end.
+    /// The times from the due moment until the store has the end, for successful deliveries.
     pub(crate) to_ack: SharedTimes,
     /// The number of ended deliveries, by their outcome.
     pub(crate) fired: ByWord<Counter, 7>,
-    /// The number of timers that died, by the reason.
+    /// The number of timers that died, by the reason of their death.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// The number of deliveries that a receiver may have got and gets again, by the cause.
+    /// The number of deliveries that a receiver may have got and will get again, by the cause.
     pub(crate) duplicates: ByWord<Counter, 5>,
-    /// The times of callbacks, by the class of the answer.
+    /// The durations of callbacks, by the class of the answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,
     /// The counts of each namespace.
     pub(crate) tenants: Tenants,
@@ -56,7 +56,7 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the word by which metrics count the cause of a repetition.
+/// Returns the word for the cause of a repeated delivery. Metrics count repeated deliveries by this word.
 pub(crate) fn cause_name(cause: RepeatCause) -> &'static str {
     match cause {
         RepeatCause::NoAnswer => "no-answer",

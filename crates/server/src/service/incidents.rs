@@ -3,8 +3,8 @@
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime. Deaths of timers and failures of the store are logged elsewhere: deaths where all
-/// facts about the timer are known, and failures where the store's condition is watched.
+/// Logs an incident of the runtime. Two kinds of incidents are not logged here. Deaths of timers are logged where all
+/// facts about the timer are known. Failures of the store are logged where its condition is watched.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

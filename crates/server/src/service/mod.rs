@@ -1,6 +1,7 @@
-//! The service: the stored timers, the namespaces that they belong to, and the parts that answer requests.
+//! Defines the service: the stored timers with their namespaces, and the parts that answer requests.
 //!
-//! [`Service`] is a handle that gives access to the parts. Each part names all that it needs as its fields:
+//! [`Service`] is a handle that gives access to the parts. A part has as fields only the values that it needs. These
+//! are the parts:
 //!
 //! | part | it answers |
 //! |---|---|
@@ -12,7 +13,7 @@
 //! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
 //! | `backup`, `restore` | copies of all timers |
 //!
-//! `open` makes the parts. Several parts use `recorder` to record changes of timers.
+//! `open` makes the parts. `recorder` records changes of timers for several parts.
 
 mod backup;
 mod changes;
@@ -65,7 +66,7 @@ use std::time::Instant;
 use stored_timers::StoredTimers;
 use tourbillon_durable::{Durable, Stats, Timers};
 
-/// A running service. A clone is a handle to the same service.
+/// A running service. Clones are handles of the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
@@ -93,26 +94,26 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads changes of other nodes. Its task ends once this value is dropped.
+    /// Reads the changes that other nodes make. Its task ends when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
-    /// Locks the folder for this process, unless a store in the folder does so. Held until the service is dropped.
+    /// Locks the data folder for this process until the service is dropped. `None` if a store in the folder locks it.
     _folder: Option<File>,
 }
 
 impl Service {
-    /// Begins the end of the service: streams of events end, and operations on many timers stop and go on at the next
-    /// start. Other requests are answered as before. For a server that waits for its last answers.
+    /// Begins the end of the service. Streams of events end. Operations on many timers stop, and go on at the next
+    /// start. Other requests are still answered. A server calls this before it waits for its last answers.
     pub fn begin_stop(&self) {
         self.0.stop.begin();
     }
 
-    /// Stops the service. It claims no more timers, waits for running operations and deliveries for at most the time
-    /// `patience`, and gives the remaining timers back. Then it sends the last spans to the collector, if there is one:
-    /// for the rest of the time, but for at least half a second and at most five. A second call returns at once. Blocks
-    /// the calling thread.
+    /// Stops the service. It claims no more timers. It waits at most the time `patience` for running operations and
+    /// deliveries, and gives the remaining timers back. Then it sends the last spans to the collector, if there is a
+    /// collector. This may take the rest of `patience`, but at least half a second and at most five seconds. A second
+    /// call returns at once. Blocks the calling thread.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
@@ -125,8 +126,8 @@ impl Service {
         stats
     }
 
-    /// Reads the file of the tokens again if it has changed, or in any case with `always`. Returns whether it was read.
-    /// If the file cannot be read, the tokens stay as they are.
+    /// Reads the file of the tokens again if it has changed. With `always`, reads it in any case. Returns whether the
+    /// file was read. If the read fails, the tokens do not change.
     ///
     /// # Errors
     ///
@@ -135,36 +136,36 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Returns the start's notices for an administrator, each as one line: warnings of the checks, and files that are
-    /// not used.
+    /// Returns the notices of the start for an administrator, such as warnings of the checks and files that are not
+    /// used. Each notice is a line.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
     }
 
-    /// Returns whether the service has no tokens and so permits everything. Such a service must be reachable from this
-    /// machine only.
+    /// Returns whether the service has no tokens, and so permits everything. Such a service must be reachable only from
+    /// this machine.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.tokens.is_open()
     }
 
-    /// Checks that the loop that delivers timers polls the store. If it does not, only a restart of the process helps.
-    /// A failing store does not count here: see the path `/readyz`.
+    /// Checks that the loop that delivers timers polls the store. If this fails, only a restart of the process helps. A
+    /// store that fails does not make this check fail: see the path `/readyz`.
     ///
     /// # Errors
     ///
-    /// Fails with the reason for a person.
+    /// Fails with the reason, in words for a person.
     pub fn alive(&self) -> Result<(), Box<str>> {
         self.0.condition.alive()
     }
 
-    /// Checks that the service does its work: it is [`alive`](Self::alive), and if nodes share the store, this node
-    /// reaches the store. The service goes on by itself once the store answers again.
+    /// Checks that the service is [`alive`](Self::alive). If nodes share the store, also checks that this node reaches
+    /// the store. After a failure the service goes on by itself once the store answers again.
     ///
     /// # Errors
     ///
-    /// Fails with the reason for a person.
+    /// Fails with the reason, in words for a person.
     pub fn healthy(&self) -> Result<(), Box<str>> {
         self.0.condition.healthy()
     }
@@ -189,7 +190,7 @@ impl Service {
         &self.0.namespace_admin
     }
 
-    /// Begins a backup. Returns `None` if too many backups run.
+    /// Begins a backup. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
         self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
     }
@@ -206,13 +207,13 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of memory for request bodies, by token. Requests without a token count as those of a single
-    /// client.
+    /// Returns the limiter of the memory for request bodies. The client of a request is its token. All requests without
+    /// a token belong to a single client.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the limiter of memory for sign-in forms, by the visitors' addresses.
+    /// Returns the limiter of the memory for sign-in forms. The client of a form is the visitor's address.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -8,7 +8,7 @@ use tourbillon_durable::StartError;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Grade, Report};
 
-/// The greatest number of namespaces that a message names.
+/// The greatest number of namespaces that an error message names.
 const NAMES: usize = 10;
 
 /// The reason why a service was not opened.
@@ -17,25 +17,26 @@ const NAMES: usize = 10;
 pub enum OpenError {
     /// A file of the service cannot be read or written.
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// The error of the read or the write.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, and the store has timers of namespaces beside `default`.
+    /// The file of the namespaces is missing, although the store has timers of namespaces other than `default`.
     NoNamespaces {
-        /// The file.
+        /// The path of the missing file.
         path: PathBuf,
-        /// The namespaces.
+        /// The namespaces that have timers.
         names: Vec<Box<str>>,
     },
-    /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
+    /// A restore into this folder has begun and not ended, so the folder may have only a part of the backup's timers.
     HalfRestored(PathBuf),
-    /// A restore into this deployment has begun and not ended. The timers that it has are not all of the backup.
+    /// A restore into this deployment has begun and not ended, so the deployment may have only a part of the backup's
+    /// timers.
     HalfRestoredDeployment(Box<str>),
     /// Another service uses the folder.
     InUse(PathBuf),
-    /// The Redis servers are refused by the checks.
+    /// The checks have refused the Redis servers.
     Servers(Report),
     /// The Redis servers cannot be reached.
     NoServers(Report),
@@ -99,19 +100,19 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Returns whether another start with the same settings and servers would fail, too.
+    /// Returns whether a further start with the same settings and servers would fail as well.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Self::Servers(_) => true,
-            // A deployment with another number of shards, for example.
+            // The deployment has another number of shards, for example.
             Self::Store(error) => error.kind() == StoreErrorKind::Limit,
             _ => false,
         }
     }
 }
 
-/// Makes the function that turns an error of this file into an [`OpenError`].
+/// Makes a function that converts an error of this file into an [`OpenError`].
 pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }

@@ -1,4 +1,4 @@
-//! Records changes of timers: for the readers of events, in the counters, and in the histories of timers.
+//! Records changes of timers for the readers of events, in the counters, and in the histories of timers.
 
 use super::names::Named;
 use crate::record::InFlight;
@@ -8,7 +8,7 @@ use tourbillon_api::{Event, EventKind, PlaceOutcome, Placed};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Cancelled, UtcMillis};
 
-/// Records changes of timers. Clones share one state.
+/// Records changes of timers. Clones share the state.
 #[derive(Clone)]
 pub(super) struct ChangeRecorder {
     events: Events,
@@ -37,8 +37,8 @@ impl ChangeRecorder {
         self.in_flight.metrics().tenants.of(namespace).cancelled.add(1);
     }
 
-    /// Records a creation, and the end of the timer that the new timer has replaced. Records nothing if no timer was
-    /// made.
+    /// Records a creation. If the new timer replaced a timer, also records the end of the replaced timer. Records
+    /// nothing if no timer was created.
     pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
@@ -63,8 +63,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records a cancellation that a request asked for. `named` is the name in the request. Records nothing if no timer
-    /// was cancelled.
+    /// Records a cancellation that a request asked for. `named` is the timer's name in the request. Records nothing if
+    /// no timer was cancelled.
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
@@ -88,8 +88,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Shows and counts a timer that an operation on many timers has cancelled. `key` is not known if a delivery has
-    /// begun.
+    /// Counts a timer that an operation on many timers has cancelled, and shows it to the readers of events. `key` is
+    /// `None` if a delivery of the timer has begun.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {
@@ -99,13 +99,13 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records in a timer's history that an operation on many timers has cancelled it.
+    /// Adds to a timer's history that an operation on many timers has cancelled the timer.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed. `begun` is a moment before the change, since the timer's next delivery
-    /// may have begun already.
+    /// Records that a dead timer was replayed. `begun` is a moment before the replay. A later moment could lie after
+    /// the start of the timer's next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }

@@ -1,12 +1,12 @@
-//! Restores a backup into the folder of a service that does not run, or into a deployment in Redis without nodes.
+//! Restores a backup into the data folder of a service that does not run, or into a Redis deployment without nodes.
 //!
 //! # A restore that is killed
-//! A restore makes the file `restoring` while it has the store open, before it stores the first timer. It removes the
-//! file once everything is on the disk. No service opens a folder with that file. So timers beside the file come from a
-//! restore that did not end, and the next restore may drop them.
+//! A restore makes the file `restoring` before it stores the first timer, while it has the store open. It removes the
+//! file once everything is on the disk. No service opens a folder with that file. So if the file exists, a restore that
+//! did not end has stored the timers, and the next restore may drop them.
 //!
-//! In Redis a shared document, the note, takes the place of the file. A restore writes the note again every few
-//! seconds, so an old note comes from a restore that was killed.
+//! In Redis a shared document, the *note*, replaces the file. A restore writes the note again every few seconds. So an
+//! old note belongs to a restore that was killed.
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
@@ -35,22 +35,22 @@ const STORE: &str = "timers.redb";
 const NAMESPACES: &str = "namespaces.json";
 const MARK: &str = "restoring";
 
-/// The reason why nothing was restored.
+/// The reason why a restore failed.
 #[derive(Debug)]
 pub(crate) enum RestoreError {
-    /// The backup is refused, or cannot be read.
+    /// The backup is not valid, or cannot be read.
     Backup(PathBuf, BackupError),
     /// The folder has timers, or its store cannot be opened or written.
     Store(PathBuf, BackupError),
     /// A file cannot be read or written.
     File(PathBuf, io::Error),
-    /// Another process restores into the folder.
+    /// Another process is restoring into the folder.
     UnderWay(PathBuf),
-    /// The deployment of this name has timers, or cannot be read or written.
+    /// The deployment with this name has timers, or cannot be read or written.
     Deployment(Box<str>, BackupError),
-    /// Another process restores into the deployment, or did so a moment ago.
+    /// Another process is restoring into the deployment, or did so a moment ago.
     DeploymentUnderWay(Box<str>),
-    /// These nodes run on the deployment.
+    /// The deployment has running nodes. The error has their names.
     Nodes(Box<str>, Names),
 }
 
@@ -89,12 +89,12 @@ type Names = Vec<Box<str>>;
 /// The result of a successful restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    /// The moment at which the backup was taken.
+    /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before and stay as they were.
+    /// The namespaces that existed before the restore. They keep their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces that have restored timers but are not in the backup. They have no limits and no secrets.
+    /// The namespaces of restored timers that are not in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
 }
 
@@ -120,7 +120,7 @@ fn remove(path: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// Counts the timers of the store.
+/// Counts the timers in the store.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
@@ -132,7 +132,7 @@ fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(format!("{STORE}.ops")))
 }
 
-/// The file `restoring`, which is locked until this value is dropped.
+/// The file `restoring`, which marks a restore under way. It is locked until this value is dropped.
 struct Mark {
     path: PathBuf,
     locked: File,
@@ -152,14 +152,14 @@ impl Mark {
         }
     }
 
-    /// Opens and locks the file that a killed restore has left behind, if there is such a file.
+    /// Opens and locks the file that a killed restore has left. Returns `None` if there is no such file.
     fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let mark = match Self::open(&path, false) {
             Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             mark => mark?,
         };
-        // The other restore may have ended between the opening and the lock.
+        // The other restore may have ended and removed the file before it was locked here.
         Ok(path.exists().then_some(mark))
     }
 
@@ -178,8 +178,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into a service's folder, which must have no timers. `how` gets the present moment by the store's
-/// clock and returns how timers are restored. After an error the folder has no timers.
+/// Restores a backup into a service's data folder, which must have no timers. `how` gets the present moment by the
+/// store's clock, and returns how the timers are restored. If the restore fails, the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -231,7 +231,7 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a whole backup to check it. Returns the moment of the backup, and its contents beside the timers.
+/// Reads a whole backup in order to check it. Returns the moment of the backup, and its contents besides the timers.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -243,18 +243,19 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The age from which a note counts as left behind by a killed restore.
+/// The age from which on a note counts as left by a killed restore.
 const DEAD: Duration = Duration::from_secs(15);
 /// The time between two writes of a note.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// The note of a restore into a deployment. A thread writes the note again and again until [`stop`](Self::stop).
+/// Keeps the note of a restore into a deployment. A thread writes the note again and again until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Replaces the note that has this version. Returns the new version, or `None` if another process was quicker.
+/// Replaces the note with this version. Returns the new version. Returns `None` if another process has changed the note
+/// first.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -265,8 +266,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note for this restore. Returns whether a killed restore had left a note. `None` if another restore is
-    /// under way.
+    /// Takes the note for this restore. Also returns whether a killed restore had left a note. Returns `None` if
+    /// another restore is under way.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -288,7 +289,7 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Stops the thread that writes the note. Returns the note's version, by which the note can be removed.
+    /// Stops the thread that writes the note. Returns the version of the note, which is needed to remove the note.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -297,7 +298,7 @@ impl Hold {
     }
 }
 
-/// Removes all timers of a deployment. No node may deliver them.
+/// Removes all timers of a deployment. No node may be running on the deployment.
 fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
@@ -320,8 +321,8 @@ fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
 }
 
 /// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the present moment by the
-/// store's clock and returns how timers are restored. After an error the deployment has no timers, or no node starts on
-/// it before another restore has ended.
+/// store's clock, and returns how the timers are restored. If the restore fails, the deployment has no timers, or no
+/// node starts on it before another restore has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -349,7 +350,8 @@ pub(crate) fn restore_shared(
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
     });
-    // If another process has taken the note by now, the timers belong to that process, too. Then neither is touched.
+    // If another process has taken the note, the timers belong to that process. `stop` then fails, and this restore
+    // touches neither the note nor the timers.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;
@@ -361,7 +363,7 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Prepares a deployment for a restore: drops the timers that a killed restore has stored. Fails if nodes run, or if
+/// Prepares a deployment for a restore. Drops the timers that a killed restore has stored. Fails if nodes run, or if
 /// other timers are stored.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
@@ -380,8 +382,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup, and the namespaces of restored timers. Returns the names that existed before, and
-/// the names that only timers have.
+/// Adds the namespaces of a backup, and the namespaces of restored timers. Returns the namespaces that existed before,
+/// and the namespaces that were not in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -396,8 +398,8 @@ fn add_namespaces(
             added.insert(name.clone(), Arc::clone(namespace));
         }
     }
-    // A schedule is a timer in an internal namespace, whose name ends with the name of the namespace of its
-    // occurrences.
+    // A schedule is a timer in an internal namespace. The name of that namespace ends with the name of the namespace in
+    // which the schedule creates timers.
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace);
     let used: BTreeSet<_> =
         used.map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();

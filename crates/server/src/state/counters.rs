@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that only grows.
+/// A counter that only grows, and that threads share.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, count: u64) {
-        // Ordering: Relaxed. No other data is read through a count.
+        // Ordering: Relaxed. No other data depends on the count.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
@@ -26,9 +26,10 @@ pub(crate) struct Counters {
     pub(crate) replaced: Counter,
     /// Timers that were cancelled.
     pub(crate) cancelled: Counter,
-    /// Times that the inner timer of a schedule fired. The store's runtime counts each as a delivery.
+    /// The number of times that the inner timer of a schedule has fired. The store's runtime counts these as
+    /// deliveries.
     pub(crate) decisions: Counter,
-    /// Answered requests, by the first digit of their status.
+    /// Answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],
     /// Failed reads or writes of the file that keeps the history.
     pub(crate) history_errors: Counter,

@@ -1,4 +1,4 @@
-//! Keeps the namespaces, with their limits and their signing secrets.
+//! Keeps the namespaces, with their limits and the secrets that sign their callbacks.
 
 use super::namespace_storage::NamespaceStorage;
 use core::fmt;
@@ -28,12 +28,12 @@ pub(crate) struct Namespace {
     pub(crate) secrets: Vec<SigningSecret>,
 }
 
-/// A secret that signs callbacks, so that receivers can verify them.
+/// A secret that signs callbacks. Receivers verify the signatures with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
     pub(crate) made: Moment,
-    /// The moment from which the secret does not sign any more. `None`: it has no end yet.
+    /// The moment from which the secret does not sign any more. `None` means that no end is set.
     pub(crate) until: Option<Moment>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn moment_in(span: Duration) -> Moment {
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether a namespace's callbacks may go to this host. A port behind the host is ignored.
+/// Returns whether a namespace's callbacks may go to this host. A port after the host is ignored.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let matches = |allowed: &String| match allowed.strip_prefix("*.") {
@@ -72,7 +72,8 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// Checks limits and brings them into the form in which they are compared. Fails with the field that is wrong.
+/// Checks limits, and converts the hosts into the form in which hosts are compared. Fails with the field that is not
+/// valid.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
@@ -100,33 +101,32 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// A node may rely on its copy of the namespaces for this time when it creates timers. So the removal of a namespace
-/// waits for this time too: all other nodes must have noticed it.
+/// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
+/// waits for this time. By then all other nodes have noticed the removal.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The longest time for which a creation waits for a fresh copy of the namespaces. Below it: if that failed, the time
-/// until another creation tries.
+/// The longest time for which a creation waits for a new copy of the namespaces. Below it: the time after a failure
+/// until another creation tries again.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
-/// The greatest number of attempts of a change while other nodes change the namespaces too.
+/// The greatest number of attempts of a change. An attempt fails if another node changes the namespaces first.
 const TURNS: usize = 64;
 
-/// A copy in memory of the namespaces, as they were last read. A change made by another node is seen after the next
-/// read.
+/// A copy of the namespaces in memory. A change by another node is seen after the next read.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Locked while a change is written, so that changes of this process follow each other.
+    /// Locked while a change is written, so changes of this process do not overlap.
     writing: Mutex<()>,
     known: RwLock<Known>,
-    /// When a creation last failed to refresh the copy.
+    /// The moment at which a creation last failed to get a new copy.
     failed: Mutex<Option<Instant>>,
 }
 
-/// The namespaces with their version, as they were last read.
+/// The namespaces and their version, as they were last read.
 #[derive(Clone)]
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// The moment just before the read, so that the copy is at least this fresh.
+    /// The moment just before the read. The copy is at least as recent as this moment.
     at: Instant,
 }
 
@@ -154,30 +154,30 @@ impl Namespaces {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns all namespaces of the copy.
+    /// Returns all namespaces that the copy has.
     pub(crate) fn all(&self) -> Arc<Map> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
-    /// Returns the namespace with this name. `None` if the copy has no such namespace.
+    /// Returns the namespace with this name. Returns `None` if the copy has no such namespace.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
     }
 
-    /// Returns the namespace with this name. Fails with a problem if the copy has no such namespace.
+    /// Returns the namespace with this name. Fails if the copy has no such namespace.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let detail = || format!("there is no namespace {name:?}");
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
     }
 
-    /// Returns the namespace as [`require`](Self::require) does, after refreshing an old copy. A change that stores
-    /// something in the namespace needs this: another node may have removed the namespace.
+    /// Returns the namespace as [`require`](Self::require) does. Before this, reads the namespaces again if the copy is
+    /// old. Used before something is stored in the namespace, since another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)
     }
 
-    /// Returns the names of namespaces that have stored timers or schedules, but are not in the copy.
+    /// Returns the names of namespaces that are not in the copy, although timers or schedules are stored in them.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
         let known = self.all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
@@ -187,12 +187,12 @@ impl Namespaces {
         names.into_iter().map(Box::from).collect()
     }
 
-    /// Whether other nodes can change the namespaces.
+    /// Returns whether other nodes can also change the namespaces.
     pub(crate) fn is_shared(&self) -> bool {
         self.storage.is_shared()
     }
 
-    /// Returns the Redis store that the deployment's nodes share. `None` if the namespaces are in a file.
+    /// Returns the Redis store that the nodes of the deployment share. Returns `None` if the namespaces are in a file.
     pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
         match &self.storage {
             NamespaceStorage::File(_) => None,
@@ -207,8 +207,9 @@ impl Namespaces {
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the namespaces again if the copy is old. If their server does not answer, the old copy stays in use, since
-    /// the servers of the timers may still answer. A timer that is then created in a removed namespace is parked.
+    /// Reads the namespaces again if the copy is old. If the server of the namespaces does not answer, the old copy
+    /// stays in use: the servers of the timers may still answer. A timer may then be created in a removed namespace. It
+    /// is parked.
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;
@@ -222,14 +223,14 @@ impl Namespaces {
         }
     }
 
-    /// Stores the result of a read as the new copy. Ignores the result if a later read was stored before.
+    /// Replaces the copy by the result of a read. Ignores the result if a later read has replaced the copy before.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if at < known.at {
             return false;
         }
         known.at = at;
-        // An unchanged namespace keeps its `Arc`, since removals count who still holds it.
+        // An unchanged namespace keeps its `Arc`, since a removal counts the remaining holders of the `Arc`.
         if version == known.version {
             return false;
         }
@@ -243,8 +244,8 @@ impl Namespaces {
         true
     }
 
-    /// Changes the namespaces and returns once the change is stored. If another node was quicker, calls `change` again
-    /// on its result. Blocks the calling thread.
+    /// Changes the namespaces. Returns once the change is stored. If another node has changed them first, calls
+    /// `change` again with the namespaces of that node. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
@@ -254,8 +255,7 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If Redis does not answer now, the copy learns of the change within a second after Redis answers
-                    // again.
+                    // If Redis does not answer now, the copy is renewed within a second after Redis answers again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

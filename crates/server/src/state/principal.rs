@@ -2,20 +2,20 @@
 
 use tourbillon_api::Role;
 
-/// The permissions of a request, which come from its token.
+/// The permissions that a request has by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) role: Role,
-    /// The only namespace that the request may touch. `None`: all namespaces.
+    /// The only namespace that the request may use. `None` permits all namespaces.
     pub(crate) namespace: Option<Box<str>>,
 }
 
 impl Principal {
-    /// The permission to do everything.
+    /// Permits everything.
     pub(crate) const ALL: Self = Self { role: Role::Admin, namespace: None };
 
-    /// Whether these permissions suffice for a request that needs `role` in `namespace`. Without a namespace the
-    /// request concerns the whole service.
+    /// Returns whether these permissions suffice for a request that needs `role` in `namespace`. `None` stands for a
+    /// request about the whole service.
     pub(crate) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.role >= role && self.namespace.as_deref().is_none_or(|own| namespace == Some(own))
     }

@@ -1,7 +1,7 @@
 //! Reads and changes the file that lists the tokens.
 //!
-//! A token is `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token and not the token
-//! itself, so nobody who reads the file can use the tokens. A slow hash is not needed, since nobody can guess 32 random
+//! A token consists of `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token instead of the
+//! token. So nobody who reads the file can use the tokens. A slow hash is not needed, since nobody can guess 32 random
 //! bytes.
 
 use super::files;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tourbillon_api::{Moment, Role};
 
-/// Returns the name of a role, as it stands in tokens and on the command line.
+/// Returns the name of a role, as tokens and the command line spell it.
 pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Reader => "reader",
@@ -24,7 +24,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// The SHA-256 of a token. The service knows tokens only by this hash.
+/// The SHA-256 of a token, by which the service knows the token.
 pub(crate) type TokenHash = [u8; 32];
 
 /// Returns the SHA-256 of a token.
@@ -37,7 +37,7 @@ pub(super) fn now() -> Moment {
     Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A token's entry in the file, which does not contain the token itself.
+/// The entry of a token in the file. It does not contain the token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -45,14 +45,14 @@ pub(crate) struct Stored {
     #[serde(default)]
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
-    /// The only namespace that the token is valid for. `None`: all namespaces.
+    /// The only namespace in which the token is valid. `None` means all namespaces.
     #[serde(default)]
     pub(crate) namespace: Option<Box<str>>,
     pub(crate) made: Moment,
-    /// The moment from which the token is not accepted. `None`: it does not expire.
+    /// The moment from which the token is refused. `None` means that the token does not expire.
     #[serde(default)]
     pub(crate) until: Option<Moment>,
-    /// The SHA-256 of the token. The file has it in hexadecimal digits.
+    /// The SHA-256 of the token, in hexadecimal digits in the file.
     #[serde(with = "hexadecimal")]
     pub(super) hash: TokenHash,
 }
@@ -73,7 +73,7 @@ mod hexadecimal {
     }
 }
 
-/// Returns the id of the token with this hash, which is the beginning of the hash in hexadecimal digits.
+/// Returns the id of the token with this hash: the first 12 hexadecimal digits of the hash.
 pub(crate) fn id_of_token(hash: &TokenHash) -> String {
     HEXLOWER.encode(&hash[..6])
 }
@@ -83,14 +83,14 @@ impl Stored {
         id_of_token(&self.hash)
     }
 
-    /// Describes the token by its name, role, namespace and end. Reveals nothing of the token itself.
+    /// Describes the token by its name, role, namespace and expiry. Reveals nothing of the token.
     pub(crate) fn words(&self) -> String {
         let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
         format!("{:?}, {}{namespace}{until}", self.name, role_name(self.role))
     }
 
-    /// Returns the permissions of requests with this token.
+    /// Returns the permissions that a request has by this token.
     pub(super) fn principal(&self) -> Principal {
         Principal { role: self.role, namespace: self.namespace.clone() }
     }
@@ -106,11 +106,11 @@ pub(crate) struct NewToken {
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
     pub(crate) namespace: Option<Box<str>>,
-    /// The time for which the token is accepted, from now on. `None`: it does not expire.
+    /// The time from now on for which the token is valid. `None` means that the token does not expire.
     pub(crate) expires: Option<Duration>,
 }
 
-/// Changes the file of tokens, for the command line and the page.
+/// The file that lists the tokens. The command line and the pages change it.
 #[derive(Debug)]
 pub(crate) struct TokenFile(PathBuf);
 
@@ -128,7 +128,7 @@ impl TokenFile {
         files::read(&self.0)
     }
 
-    /// Changes the file under a lock, so that other programs that change it wait.
+    /// Changes the file under a lock. Other programs that want to change the file wait for the lock.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
@@ -141,7 +141,7 @@ impl TokenFile {
         Ok(answer)
     }
 
-    /// Makes a token, adds its entry to the file, and returns both. The token itself is stored nowhere.
+    /// Makes a token and adds its entry to the file. Returns the token and the entry. The token is not stored.
     pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -167,7 +167,7 @@ impl TokenFile {
         Ok((token, stored))
     }
 
-    /// Removes the token with this id or name. Fails if no token fits, or if several have the name.
+    /// Removes the token with this id or name. Fails if there is no such token, or if several tokens have this name.
     pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
         self.change(|tokens| {
             let fits = |token: &Stored| token.id() == which || *token.name == *which;

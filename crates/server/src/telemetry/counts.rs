@@ -2,14 +2,14 @@
 
 use crate::state::Counter;
 
-/// Counts the spans since the start of the service.
+/// Counts the spans since the start of the service, by their outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Spans that the collector took.
     pub(super) exported: Counter,
-    /// Spans that were sent in vain: the collector could not be reached, or refused them.
+    /// Spans that were sent without success: the collector did not answer, or refused them.
     pub(super) failed: Counter,
-    /// Spans that were not sent: too many waited, or the service had ended.
+    /// Spans that were not sent: too many spans waited, or the service had ended.
     pub(super) dropped: Counter,
 }
 

@@ -1,4 +1,4 @@
-//! A process of the program.
+//! Runs processes of the program `tourbillond` for the tests.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time for an event that should come at once, on a busy machine.
+/// The greatest time for an event that should come at once. It is long, since the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Waits until the condition is fulfilled. Fails after `SOON`.
@@ -22,7 +22,8 @@ pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The program with these arguments, in this folder, without variables of its own.
+/// Returns a command that runs the program in this folder, with these arguments and without the test's environment
+/// variables.
 pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments)
 }
@@ -36,7 +37,7 @@ pub(crate) fn clean(mut command: Command, folder: &Path, arguments: &[&str]) -> 
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program until it ends. Returns its output.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     program(folder, arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -52,23 +53,24 @@ pub(crate) fn token(folder: &Path, arguments: &[&str]) -> String {
     text(&made.stdout).trim().to_owned()
 }
 
-/// A service that runs. It is killed when it is dropped.
+/// A running service. Dropping the value kills it.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// Arguments by which a service permits callbacks to this machine, on a free port.
+/// The arguments of most tests: callbacks to this machine are permitted, and the data are in the folder `data`.
 const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
 
 impl Daemon {
-    /// Starts a service in a folder, at a free port of this machine.
+    /// Starts a service in a folder, with the arguments of most tests and further `arguments`. It listens at a free
+    /// port of this machine.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
     }
 
-    /// Starts a service by a command, and waits until it listens.
+    /// Starts a service with a command. Waits until the service listens.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -83,7 +85,7 @@ impl Daemon {
         let begun = Instant::now();
         daemon.address = loop {
             if let Some(line) = daemon.find("listening on") {
-                // The line is text, or JSON.
+                // The line is plain text or JSON, so a quotation mark may follow the address.
                 let (_, address) = line.split_once("://").unwrap();
                 break address.split('"').next().unwrap().parse().unwrap();
             }
@@ -94,7 +96,18 @@ impl Daemon {
         daemon
     }
 
-    /// A line of the log with these words.
+    /// Waits for the first line of the log with these words: a line may come after the answer that it is about.
+    pub(crate) async fn line(&self, words: &str) -> String {
+        let mut line = None;
+        until(&format!("a line of the log with {words:?}"), || {
+            line = self.find(words);
+            line.is_some()
+        })
+        .await;
+        line.unwrap()
+    }
+
+    /// The first line of the log with these words, if it is there by now.
     pub(crate) fn find(&self, words: &str) -> Option<String> {
         self.log.lock().unwrap().iter().find(|line| line.contains(words)).cloned()
     }
@@ -111,7 +124,7 @@ impl Daemon {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// The end of the process, which must come within this time.
+    /// Waits until the process has ended. Fails if it does not end within this time.
     pub(crate) fn end(&mut self, within: Duration) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -137,17 +150,17 @@ impl Drop for Daemon {
     }
 }
 
-/// A folder that is removed at the end of the test.
+/// Makes a folder. Dropping the value removes it.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A file of this crate.
+/// Returns the path of a file of this crate.
 pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether a program is installed. The test that needs it is skipped otherwise, with a line that says so.
+/// Returns whether a program is installed. If it is not, prints that the test which needs it is skipped.
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

@@ -1,28 +1,28 @@
-//! A store that fails as a test wants.
+//! Provides a store in memory whose calls fail as a test wants.
 
 use std::sync::Mutex;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
-/// What fails.
+/// Says which calls of the store fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fails {
-    /// Nothing.
+    /// No call fails.
     #[default]
     Nothing,
-    /// Changes have their effect, and the answer is lost.
+    /// Changes take effect, but their answers are lost.
     Answers,
-    /// Changes fail with this kind of error, once this number of transactions with cancellations has succeeded.
+    /// Changes fail with this kind of error. Before that, this number of transactions with cancellations succeeds.
     Changes(StoreErrorKind, u32),
-    /// Reads.
+    /// Reads fail.
     Reads,
-    /// Claims wait, without an end.
+    /// Claims wait for ever.
     ClaimsHang,
 }
 
 /// A store in memory with faults.
 pub(crate) type Faulty = Hooked<Faults>;
 
-/// The faults of a store.
+/// The calls that fail at the moment, which a test can change.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Fails>);
 
@@ -32,7 +32,7 @@ impl Faults {
     }
 }
 
-/// A call as the faults tell it apart.
+/// The kind of a call. It decides whether the call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Change { cancels: bool },

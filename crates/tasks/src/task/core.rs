@@ -48,7 +48,8 @@ impl TaskCore {
         self.handle().now()
     }
 
-    /// Returns whether `deadline` has passed by the true clock. [`now`](Self::now) may be a little ahead of that clock.
+    /// Returns whether `deadline` has passed by the true clock, which decides when handlers begin. [`now`](Self::now)
+    /// may be a little ahead of the true clock.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.handle().has_come(deadline)
@@ -58,8 +59,9 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
-    /// Waits a little for room in the lane that a call found full. Each later round waits longer. Returns false at once
-    /// where the caller would wait for itself.
+    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the waits of the
+    /// caller, and each wait is longer than the wait before. Returns false at once if the calling thread would wait for
+    /// itself.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }
@@ -70,12 +72,13 @@ impl TaskCore {
         kept.map(|kept| kept.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns the present moment of the true clock, by which deadlines are judged.
+    /// Returns the present moment of the true clock. This clock decides whether a deadline has passed.
     pub(crate) fn true_now(&self) -> Timestamp {
         self.shared.base.true_now()
     }
 
-    /// Returns how long a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
+    /// Returns how long a thread must sleep from now until `deadline`. Returns `None` if the clock moves only by
+    /// explicit calls.
     pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.shared.base.sleep_for(deadline)
     }
@@ -146,8 +149,8 @@ impl TaskCore {
         self.shared.wall
     }
 
-    /// Returns whether the calling thread itself fires the timers that are scheduled here. That is so in a handler that
-    /// runs inline, and in an engine without threads.
+    /// Returns whether only the calling thread can fire the timers that are scheduled here. That is the case in a
+    /// handler that runs inline, and in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.base.may_wait_for_shards()
     }
@@ -193,7 +196,8 @@ impl Shared {
         }
     }
 
-    /// Empties a list and returns its entries. Returns nothing if a fork has lost the lock: then the entries stay.
+    /// Empties a list and returns its entries. If a fork has lost the list's lock, the entries stay, and nothing is
+    /// returned.
     fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }

@@ -21,8 +21,8 @@ pub struct TaskEngine {
 }
 
 impl TaskEngine {
-    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
-    /// entered others: it shares their threads with other engines and with futures.
+    /// Makes an engine on the [current](Shards::current) shards, and shares their threads with other engines and with
+    /// futures. The current shards are the process's own shards, unless the calling thread has entered other shards.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl TaskEngine {
         Self::start(Shards::current()?.engine())
     }
 
-    /// Starts an engine with the builder's settings: with threads of its own, or on the shards that the builder is
-    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
+    /// Starts an engine with the builder's settings. It has threads of its own, or runs on the shards that were passed
+    /// to [`Builder::on`]. Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
     /// threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use tourbillon::Refusal;
 pub enum RepeatErrorKind {
     /// The period or the pause is zero.
     ZeroPeriod,
-    /// The period or the pause is shorter than a tick, so that runs would fall together.
+    /// The period or the pause is shorter than a tick. Several runs would fall into the same tick.
     BelowTick {
         /// The period or pause that the plan asks for.
         period: Duration,

@@ -34,8 +34,8 @@ impl Task {
         self.repeats.stop()
     }
 
-    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. Inside a task of the same engine it
-    /// does not wait, since it might wait for itself. Only there can it return [`Stopped::Running`].
+    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. A call from a task of the same engine
+    /// does not wait, since the task might wait for itself. Only such a call can return [`Stopped::Running`].
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }

@@ -35,8 +35,8 @@ pub(crate) trait OnDue: Send + Sync {
 
 /// A listener for the engine's shutdown.
 pub(crate) trait OnEnd: Send + Sync {
-    /// Reacts to the shutdown, when no timer will fire any more. May be called more than once. If a handler shut the
-    /// engine down, other handlers may still run.
+    /// Reacts to the shutdown. By then no timer fires any more. This method may be called more than once. If a handler
+    /// shut the engine down, other handlers may still run.
     fn on_end(&self);
 }
 

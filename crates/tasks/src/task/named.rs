@@ -57,8 +57,7 @@ struct Named {
 pub enum Started {
     /// The name was free. It has this task now.
     New(Task),
-    /// The name had another task, which has ended by now. A run of that task may be under way, but no further run
-    /// begins.
+    /// The name had another task, which has ended. The last run of that task may still be under way.
     Replaced {
         /// The task that the name has now.
         task: Task,
@@ -142,8 +141,8 @@ impl<K: Key> NamedTasks<K> {
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. A task in its last
-    /// run has ended, but is still found here. Then the result is [`Stopped::Running`].
+    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. This call also finds
+    /// a task that has ended while its last run is under way. Then the result is [`Stopped::Running`].
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,

@@ -28,10 +28,10 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// Says how many instants of a task have passed since a given instant.
+/// The instants of a task that have passed since a given instant.
 pub(super) struct Elapsed {
     pub(super) count: u64,
-    /// The last of these instants, or the given instant if there are none.
+    /// The last instant that has passed. If none has, this is the given instant.
     pub(super) last: Instant,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest wait until the wall clock is read again, since it may be set during the wait.
+    /// The longest time for which a waiting task does not read the wall clock. The clock may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// How many missed instants of a calendar are counted one by one before the count is cut off.
+    /// The greatest number of missed instants of a calendar that are counted at a time.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -64,8 +64,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns when to wake up for a coming instant. With a calendar this may be earlier, so that the wall clock is
-    /// read again.
+    /// Returns the moment at which a task that waits for `instant` must wake up. With a calendar the moment may be
+    /// before the instant, since the wall clock must be read again.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
     pub(super) fn deadline(&self, instant: Instant, now: Timestamp) -> Timestamp {
         match self.cadence {
@@ -95,7 +95,7 @@ impl Occurrences {
         }
     }
 
-    /// Counts the instants after `instant` up to `now`. `instant` must be an instant of the task.
+    /// Counts the instants after `instant` up to `now`. `instant` must itself be an instant of the task.
     pub(super) fn elapsed(&self, instant: Instant, now: Instant) -> Elapsed {
         match &self.cadence {
             Cadence::Rate(period) => {
@@ -111,8 +111,8 @@ impl Occurrences {
                 let mut elapsed = Elapsed { count: 0, last: instant };
                 while let Some(next) = self.after(elapsed.last).filter(|&next| next <= now) {
                     elapsed.count += 1;
-                    // Counting stops here: the next instant can be found from any moment, so `now` serves as the last
-                    // instant.
+                    // Counting stops here. The next instant of a calendar can be found from any moment, so `now` serves
+                    // as the last instant.
                     elapsed.last = if elapsed.count < by_the_calendar::COUNTED { next } else { now };
                 }
                 elapsed
@@ -120,7 +120,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns the next instant if the period starts again at `now`; `None` for a calendar, which cannot be shifted.
+    /// Returns the next instant if a period starts again at `now`. Returns `None` for a calendar, which cannot be
+    /// shifted.
     pub(super) fn rebased(&self, now: Instant) -> Option<Instant> {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => self.after(now),

@@ -4,10 +4,10 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// These instants get no run.
+    /// Instants that come during a run get no run.
     #[default]
     Skip,
-    /// The last of these instants gets its run when the present run has ended.
+    /// The last instant that comes during a run gets its own run, when the present run has ended.
     QueueOne,
 }
 

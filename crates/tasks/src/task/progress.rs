@@ -6,19 +6,19 @@ use super::policies::Overlap;
 use super::report::Report;
 use tourbillon::Missed;
 
-/// The state of a task between its instants, and its policies.
+/// The state of a repeating task, and its policies.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
     /// The instant of the coming run; `None` when no further run comes.
     next: Option<Instant>,
-    /// How many runs are left; `None` if the task repeats for ever.
+    /// The number of runs that are left; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,
     /// The instant at which the last run began.
     begun: Instant,
-    /// Missed instants were counted up to this instant.
+    /// The instant up to which missed instants were counted.
     counted: Instant,
     pub(super) report: Report,
 }
@@ -62,14 +62,14 @@ impl Progress {
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst, an earlier call has already counted instants after this instant.
+        // In a burst, an earlier call of `begin` may have counted further. No instant counts twice.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.occurrences.elapsed(from, now);
         self.counted = last;
         self.report.missed += missed;
         self.next = if self.occurrences.has_pauses() {
-            // The pause counts from the run's start if runs overlap. Otherwise `end` counts the pause again, from the
-            // run's end.
+            // If runs overlap, the pause counts from the start of the run. If they do not overlap, `end` computes the
+            // next instant again, from the end of the run.
             self.occurrences.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
             self.occurrences.after(instant)
@@ -87,8 +87,8 @@ impl Progress {
             self.next = self.occurrences.after(now);
             return;
         }
-        // A burst returns here: its instants from before the run's start still have their runs, and later instants join
-        // them.
+        // In a burst, the next instant came before this run began, and nothing is skipped. The burst also includes the
+        // instants that came during the run.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;

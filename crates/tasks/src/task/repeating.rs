@@ -4,8 +4,9 @@
 //! arming finds that the task has ended and does nothing. If a stop comes later, the stop disarms the timer. Closures
 //! run, and are dropped, while nothing is locked.
 //!
-//! No call waits for a shard while it holds the lock of the progress. A handler on that shard's thread may need the
-//! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a full lane, by one
+//! Arming may have to wait when a lane is full. A lane is the queue of a thread's messages to a shard, called tickets.
+//! No call waits for a shard while it holds the lock of the progress. A handler on the shard's thread may need the
+//! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a lane, by one
 //! ticket for each task.
 
 use super::core::TaskCore;
@@ -24,14 +25,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
-/// The closure of a task, and whether its runs may overlap. It is kept until the task has ended.
+/// The closure of a task. Its type decides whether runs may overlap. The closure is kept until the task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
     type Routine;
 
-    /// Whether a run delays the next run until it has ended.
+    /// Whether the next run must wait for the end of this run.
     const IN_TURN: bool;
 
-    /// Makes a run whose instant has come.
+    /// Begins a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
     /// Takes the closure out. Returns `None` if it was taken before, if a run uses it, or if a fork has lost its lock.
@@ -64,7 +65,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
         let panic = {
             let InTurn { routine, call } = &task.body;
             let mut routine = ignore_poison(routine.lock());
-            // `None` if the task was stopped just now.
+            // The closure is `None` if a stop took it a moment ago.
             routine.as_mut().and_then(|routine| run.make(|run| call(routine, run)))
         };
         run.end(panic);
@@ -91,7 +92,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         let tasks = task.tasks.clone();
         let run = UnderWay::new(task, run);
         let routine = ignore_poison(run.task.body.0.lock()).clone();
-        // `None` if the task was stopped just now.
+        // The closure is `None` if a stop took it a moment ago.
         let Some(routine) = routine else { return };
         let beside = Box::new(Beside { routine, run, called: moment.now() });
         if tasks.has_no_other_thread() {
@@ -116,7 +117,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-    /// When the task's timer fired.
+    /// The moment at which the task's timer fired.
     called: Timestamp,
 }
 
@@ -185,10 +186,10 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
         let is_over = {
             let mut state = self.task.lock();
             state.running -= 1;
-            // If the task was stopped or the engine shut down, the closure was not called, and the run does not count.
+            // The closure was not called if the task was stopped or the engine shut down. Then the run does not count.
             state.progress.report.runs -= u64::from(!self.is_made);
             self.task.run_ended.notify_all();
-            // A run that has begun in parallel must still find the closure.
+            // A parallel run that has begun but not called the closure must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
         if is_over {
@@ -221,7 +222,7 @@ impl State {
     }
 }
 
-/// Makes the error for a task that has not been shared yet. It returns the closure.
+/// Makes the error for a task that nothing else refers to yet. The error returns the closure.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
     RepeatError { kind, task: body.take(false).expect("it never ran") }
 }
@@ -262,7 +263,8 @@ impl<B: Body> Repeating<B> {
             let next = state.progress.next().filter(|_| !state.is_stopped);
             next.map(|next| state.progress.occurrences.deadline(next, self.tasks.now()))
         };
-        // The lock is free here, since arming may wait for a shard whose thread runs a handler that needs the lock.
+        // No lock is held here, since arming may wait for a shard. The shard's thread may run a handler that needs the
+        // lock.
         let armed = first.map(|first| timer.arm_at(first));
         let is_stopped = {
             let mut state = self.lock();
@@ -273,7 +275,8 @@ impl<B: Body> Repeating<B> {
             // The stop may have come before the timer was armed.
             timer.disarm();
             drop(self.tasks.forget(timer.id()));
-            // A caller that stopped the task has taken the closure. The end of the engine may have left it.
+            // If a caller stopped the task, that caller has taken the closure. A shutdown may have left the closure in
+            // the task.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.take_back()).flatten() {
                 let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
@@ -319,7 +322,7 @@ impl<B: Body> OnDue for Repeating<B> {
             }
             let instant = state.progress.occurrences.instant(now);
             let Some(begun) = state.progress.begin(instant) else {
-                // With the wall clock, the instant may not have come yet.
+                // By the wall clock, the instant may not have come yet.
                 return self.arm(&mut state);
             };
             state.running += 1;

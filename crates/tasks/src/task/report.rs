@@ -8,11 +8,11 @@ pub struct Report {
     pub runs: u64,
     /// The number of runs that panicked.
     pub panics: u64,
-    /// The number of instants that came after a run's own instant, but before that run began.
-    /// [`Missed`](tourbillon::Missed) decides whether they get runs.
+    /// The number of missed instants. An instant is missed if it comes while an earlier instant still waits for its run
+    /// to begin. [`Missed`](tourbillon::Missed) decides whether missed instants get runs.
     pub missed: u64,
-    /// The number of instants that came while a run was under way. [`Overlap`](super::Overlap) decides whether they get
-    /// runs.
+    /// The number of instants that came while a run was under way. [`Overlap`](super::Overlap) decides whether these
+    /// instants get runs.
     pub overlapped: u64,
     /// The number of missed and overlapped instants that got no run. With a calendar, at most 100,000 are counted at a
     /// time.

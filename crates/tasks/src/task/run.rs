@@ -18,7 +18,8 @@ pub struct Run {
     pub scheduled: Timestamp,
     /// The time between the instant and the start of the run.
     pub lateness: Duration,
-    /// The number of further instants that had come when the run began, and that no earlier run has counted.
+    /// The number of instants that came after this run's instant, but before the run began. Instants that an earlier
+    /// run has counted are left out.
     pub missed: u64,
     /// The instant of the run as a calendar time; `None` for a task with a period.
     #[cfg(feature = "calendar")]

@@ -65,8 +65,8 @@ impl Tasks {
         self.core.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
-    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the engine is full, release the
-    /// lock and call [`await_room`](Self::await_room).
+    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the call fails with
+    /// [`LaneFull`](tourbillon::Refusal::LaneFull), release the lock and call [`await_room`](Self::await_room).
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ impl Tasks {
         self.core.try_at(deadline, f)
     }
 
-    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. An error or
-    /// [`shutdown`](Self::shutdown) may return the closure as a [`Call`]. That [`Call`] calls `f` with `None`.
+    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure does not run,
+    /// an error or [`shutdown`](Self::shutdown) returns it as a [`Call`]. Such a [`Call`] passes `None` to `f`.
     ///
     /// # Errors
     ///
@@ -138,8 +138,9 @@ impl Tasks {
         self.core.handle().deadline(id)
     }
 
-    /// Waits a little for room in the lane that [`try_at`](Self::try_at) found full. Each later round waits longer.
-    /// Returns false at once where the caller would wait for itself.
+    /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull).
+    /// `rounds` starts at 0 and counts the waits. Each wait is longer than the wait before. Returns false at once if
+    /// the calling thread would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }
@@ -170,9 +171,10 @@ impl Tasks {
     /// Works as [`repeat`](Self::repeat), but runs may overlap: each begins at its instant, on another worker. The
     /// plan's overlap policy does not apply.
     ///
-    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers.
-    /// [`Report`](super::Report) has the number of runs. If the engine has no room for the one-shot, or if handlers run
-    /// inline, the next run waits. A pause counts from the start of a run to the start of the next run.
+    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
+    /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the run is
+    /// not a one-shot, and the next run waits for its end. A pause counts from the start of a run to the start of the
+    /// next run.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timestamp};
 
-/// A [`Timer`] that runs its own closure. It can be armed and disarmed any number of times, at the price of a
+/// A [`Timer`] that runs its own closure. It can be armed and disarmed any number of times, and costs as much as a
 /// [`Timer`].
 ///
 /// [`Tasks::timer`](crate::Tasks::timer) makes it. Dropping it disarms it, even while its closure runs. The drop does

@@ -1,15 +1,15 @@
-//! No entry is hidden before its time by the caller's own `Instant`.
+//! No entry is hidden before its time has passed, by the caller's own `Instant`.
 
 use crate::threads;
 use std::time::{Duration, Instant};
 use tourbillon_tasks::uses::Lifetime;
 
-/// Entries that live at a time, some microseconds apart.
+/// The number of entries that live at a time. Their deadlines are some microseconds apart.
 const TOGETHER: u64 = 20;
 const ROUNDS: u64 = 400;
 const MS: Duration = Duration::from_millis(1);
 
-/// The times to live lie apart, so that each entry is looked at when its deadline comes.
+/// Returns the `n`th time to live. They differ, so that each entry is read just when its deadline comes.
 fn time_to_live(n: u64) -> Duration {
     MS + Duration::from_micros(60 * n)
 }

@@ -1,4 +1,4 @@
-//! Tests that count the turns that a wheel takes, and the tickets that a turn moves.
+//! Tests of costs: they count the turns of a wheel, and the tickets that move in a turn.
 
 use super::{Numbered, Random, Rig, ticket};
 use crate::ticket::CHUNK_TICKETS;
@@ -16,8 +16,8 @@ struct Turns<const BITS: u32> {
     handed_out: usize,
 }
 
-/// The number of tickets that a turn may move between levels: the share that is spread and the remainder that is
-/// cascaded, on two levels.
+/// The number of tickets that a turn may move between levels. On each of two levels, a turn spreads a share and
+/// cascades a remainder.
 const FAIR_TURN: u64 = 4 * SPREAD_CHUNKS * CHUNK_TICKETS as u64;
 
 impl<const BITS: u32> Turns<BITS> {

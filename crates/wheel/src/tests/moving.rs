@@ -61,7 +61,7 @@ fn the_fire_closure_may_move_those_that_are_due_with_it() {
     assert!(wheel.is_empty());
 }
 
-/// Each connection has a timer, which is moved to a later tick at each request.
+/// Each connection has a timer. Each request moves the connection's timer to a later tick.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_are_put_off_again_and_again() {
     fn body<const BITS: u32>() {

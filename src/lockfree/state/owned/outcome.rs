@@ -1,4 +1,4 @@
-//! The results of the operations on an owned timer. Each result says what work is left to the caller.
+//! The results of the operations on an owned timer. Each result tells the caller its next step.
 
 use crate::base::tick::Timestamp;
 
@@ -8,9 +8,9 @@ use crate::base::tick::Timestamp;
 pub(crate) enum Arm {
     /// The deadline is in force.
     Pending,
-    /// The deadline will be in force when the handler that runs has ended.
+    /// The timer's handler runs. The deadline will be in force when the handler has ended.
     Running,
-    /// The deadline is in force, and the caller queues a ticket with this stamp (O2).
+    /// The deadline is in force. The caller pushes a ticket with this stamp for the moment `check` (O2).
     Queue { stamp: u32, check: Timestamp },
     /// The engine is shut down.
     Shut,
@@ -26,8 +26,8 @@ pub enum Disarm {
     Disarmed,
     /// The timer was not armed, and no handler of it runs.
     Idle,
-    /// The timer's handler has begun and has not ended. The timer does not fire again before it is armed again, even if
-    /// it had been armed since that handler began.
+    /// The timer's handler has begun and has not ended. If the timer had been armed since the handler began, that
+    /// arming was removed, too: the timer does not fire again before it is armed again.
     Running,
 }
 
@@ -35,11 +35,12 @@ pub enum Disarm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {
-    /// An arming, which the disarming removed.
+    /// The timer was armed. The disarming removed the arming.
     Armed,
-    /// No arming.
+    /// The timer was not armed.
     Idle,
-    /// A handler that runs. If the timer had been armed since the handler began, the disarming removed that arming.
+    /// The timer's handler runs. If the timer had been armed since the handler began, the disarming removed that
+    /// arming.
     Running { was_armed: bool },
 }
 
@@ -54,51 +55,51 @@ impl From<Withdrawn> for Disarm {
     }
 }
 
-/// The result of a check: the next step of the timer's holder.
+/// The result of a check. It tells the timer's holder its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Check {
-    /// The timer is due, or was dropped. The caller still holds it, and calls `begin` or lets another thread call
-    /// `begin`.
+    /// The timer is due, or was dropped. The caller still holds the timer, and calls `begin` or lets another thread
+    /// call `begin`.
     Due,
-    /// The caller queues a ticket with this stamp for this moment (O2).
+    /// The timer was postponed. The caller queues a ticket with this stamp for this moment (O2).
     Later { stamp: u32, check: Timestamp },
-    /// No thread holds the timer any more.
+    /// The caller has nothing left to do: it does not hold the timer any more.
     AtRest,
 }
 
-/// The result of `begin`: the next step of a worker with a due timer.
+/// The result of `begin`. It tells a worker with a due timer its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Begin {
-    /// The caller runs the handler and calls `end`.
+    /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
-    /// See [`Check::Later`].
+    /// The timer was postponed. The caller queues a ticket, as for [`Check::Later`].
     Later { stamp: u32, check: Timestamp },
-    /// See [`Check::AtRest`].
+    /// The caller has nothing left to do, as for [`Check::AtRest`].
     AtRest,
-    /// The caller vacated the slot: it owns the payload and the slot.
+    /// The caller has vacated the slot. It owns the payload and the slot.
     Free,
 }
 
-/// The result of the end of a run: the worker's next step.
+/// The result of the end of a run. It tells the worker its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct End {
-    /// A thread waits for the end of the run.
+    /// Whether a thread waits for the end of the run, and must be woken.
     pub(crate) waited: bool,
     pub(crate) then: AfterRun,
 }
 
-/// The state of a timer after its run.
+/// The state of a timer after its run, and the worker's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// See [`Check::Later`].
+    /// The timer was postponed. The caller queues a ticket, as for [`Check::Later`].
     Later { stamp: u32, check: Timestamp },
-    /// See [`Check::AtRest`].
+    /// The caller has nothing left to do, as for [`Check::AtRest`].
     AtRest,
-    /// See [`Begin::Free`].
+    /// The worker owns the payload and the slot, as for [`Begin::Free`].
     Free,
 }
 
@@ -106,9 +107,9 @@ pub(crate) enum AfterRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Release {
-    /// The caller vacated the slot: it owns the payload and the slot.
+    /// The caller has vacated the slot. It owns the payload and the slot.
     Vacated,
-    /// The holder will vacate the slot.
+    /// Another thread holds the timer, and will vacate the slot.
     Left,
 }
 
@@ -116,10 +117,12 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Shut {
-    /// A timer that its handle or its handler still has.
+    /// The timer still exists: its handle, or the end of its run, will vacate the slot.
     Kept,
-    /// A dropped timer that no thread will check. The caller vacated its slot, and owns the payload and the slot.
+    /// The timer's handle was dropped before, and no thread will check the timer. The caller has vacated the slot, and
+    /// owns the payload and the slot.
     Free,
-    /// The timer runs for the last time. The caller gives the last word to its payload and calls `end_with`.
+    /// The timer's last run has begun. The caller gives the payload its last word (`state::owned`) and calls
+    /// `end_with`.
     Run,
 }

@@ -27,9 +27,9 @@ impl Chance {
 struct World {
     chance: Chance,
     truth: u64,
-    /// Counts, in units of 2^-20.
+    /// The counter that all cores share, in units of 2^-20 counts.
     counts: u128,
-    /// Counts per nanosecond, in the same units.
+    /// The counter's rate in counts per nanosecond, in units of 2^-20.
     rate: u64,
     nominal_rate: u64,
     /// The difference between the counter of each core and `counts`.
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Sets the rate of the system's clock, in parts per million of its own.
+    /// Sets the rate of the system's clock, in parts per million of its nominal rate.
     fn slew_to(&mut self, ppm: u64) {
         self.rate = self.nominal_rate * 1_000_000 / ppm;
     }
@@ -90,7 +90,7 @@ struct Reader {
     clock: &'static OnceLock<UpperClock<Reader>>,
 }
 
-/// Worlds live as long as the process; here they stay reachable for tools that look for leaks.
+/// All worlds. They live as long as the process, and this list keeps them reachable for tools that look for leaks.
 static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
 
 impl Reader {
@@ -129,7 +129,8 @@ impl Reader {
         self.clock.get().unwrap()
     }
 
-    /// A call, checked against the truth and against all calls that ended before it began.
+    /// Calls the clock. Compares the result with the truth and with the results of all calls that had ended before this
+    /// call began.
     fn call(&self) -> u64 {
         let (began, latest) = self.world(|world| (world.truth, world.latest));
         let now = self.clock().now();
@@ -196,8 +197,8 @@ impl Source for Reader {
 /// Rates of counters from 24 MHz to 5 GHz, in units of 2^-20 counts per nanosecond.
 const RATES_OF_COUNTERS: [u64; 4] = [25_166, 1 << 20, 3_040_870, 5 << 20];
 
-/// Steered by a little all the time; slewed by the tick as chrony does and by the loop as systemd-timesyncd does; and
-/// as far as the system can, from one end to the other.
+/// Ranges of rates, in parts per million. In the first, the system steers its clock by a little all the time. In the
+/// second, it slews by the tick as chrony does. The third is the full range of the system.
 const SLEWS: [(u64, u64); 3] = [(999_000, 1_001_000), (916_667, 1_083_333), RATES];
 
 #[test]
@@ -277,8 +278,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and continues to call. Moments that are early after that are early for the
-/// rest of a piece at most, whether the change counts as a step or as a slew.
+/// Steps the counter, or changes its rate, and continues to call. Afterwards the clock may be early only for the rest
+/// of a piece. This holds for a change that counts as a step, and for a change that counts as a slew.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES_OF_COUNTERS[2]);
     reader.run(20_000, true);
@@ -309,7 +310,7 @@ fn a_counter_that_steps_forward_is_noticed_and_makes_nothing_early() {
     }
 }
 
-/// By more than a piece, so that no piece is valid there.
+/// The counter steps back by more than the length of a piece, so that no piece is valid afterwards.
 #[test]
 fn a_counter_that_steps_back_is_followed_from_the_next_piece_on() {
     for seed in 1..=5 {
@@ -355,7 +356,7 @@ fn three_steps_within_a_minute_end_the_trust_and_three_in_a_day_do_not() {
     }
 }
 
-/// An hour in which shards look once a second.
+/// Passes an hour in which shards read the true time once a second.
 fn an_hour(reader: Reader) {
     for _ in 0..3_601 {
         reader.world(|world| world.pass(SECOND));

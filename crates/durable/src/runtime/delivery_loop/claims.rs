@@ -1,17 +1,17 @@
-//! Keeps the rates, pauses and numbers of claims.
+//! Keeps the rate, the pauses and the numbers of claims.
 
 use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The state that the loop's claims share.
+/// The state that lasts from one claim to the next.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
-    /// The pauses after errors of the store.
+    /// The pauses after claims that failed.
     pub(super) backoff: Backoff,
-    /// The number of the last claim.
+    /// The number of the last claim. The store can return a claim by its number if the answer was lost.
     number: u64,
-    /// Whether the last claim took parked timers for a caller.
+    /// Whether the last claim took parked timers for a caller. Otherwise it took due timers.
     pub(super) was_fetch: bool,
 }
 

@@ -10,7 +10,7 @@
 //! | the quarantine (L5) | each record is a fault of its own |
 //! | the remembered ids (L6) | from the ids to the moments, and back |
 //!
-//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again where that is lost (T3).
+//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again if its state is lost (T3).
 
 use super::entries::{entries, id_at_end, key_of, moment_of};
 use super::hours::Hours;
@@ -23,7 +23,7 @@ use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
 use std::collections::BTreeMap;
 
-/// The tables that are indexes: they lead to timers.
+/// The tables that are indexes: their entries lead to timers.
 pub(super) const INDEXES: [Table; 8] = [
     Table::Keys,
     Table::Keyless,
@@ -38,7 +38,8 @@ pub(super) const INDEXES: [Table; 8] = [
 /// The number of faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
 
-/// Returns the id that an entry names. In the table of keys the id is in the value, elsewhere in the key.
+/// Returns the id that an entry names. In the table of keys the id is in the value. In other tables the id is in the
+/// key.
 pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
@@ -73,14 +74,14 @@ impl Faults {
     }
 }
 
-/// The numbers of timers by namespace and phase, and of entries by table, as the records themselves show them.
+/// Counts from the records: timers by namespace and phase, and the entries that each table must have for them.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
     entries: BTreeMap<Table, u64>,
 }
 
-/// Makes a check. It keeps no timer in memory.
+/// Checks the structure of all tables. Keeps no timer in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
     /// The tables that are left out, since a store of an earlier version lacks them.
@@ -111,7 +112,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(self.faults.0)
     }
 
-    /// Checks that the keys of each table are in order. Otherwise a search misses some of them.
+    /// Checks that the keys of each table are in order. A search can miss keys that are not in order.
     fn check_order(&mut self) -> Result<(), StoreError> {
         for table in Table::ALL {
             let mut before: Option<Vec<u8>> = None;
@@ -174,8 +175,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Checks that an index has as many entries as the timers have in it. The entries of all timers are known to be
-    /// there. So with that number there are no others.
+    /// Checks that an index has no entries except those of the timers. All entries of timers are known to be stored. So
+    /// a comparison of the numbers suffices.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {
@@ -190,8 +191,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each entry of an index that belongs to none of the timers. Records that were set aside leave
-    /// such entries behind.
+    /// Adds a fault for each stray entry of an index, which belongs to no timer. Records that were set aside leave
+    /// stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

@@ -11,17 +11,17 @@ use crate::timer::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The number of entries that a claim may read without taking their timers.
+/// The greatest number of index entries that a claim looks at.
 pub(super) const LOOKS: usize = 8_192;
-/// The number of entries that are read in one scan.
+/// The number of index entries that a claim reads in one scan.
 pub(super) const PAGE: usize = 256;
 
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the timers. The timers of each namespace are in order.
+    /// The due moments and ids of the timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which another claim with the same shares takes more timers.
+    /// The moment from which another claim with the same shares takes more timers. `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Choice<'c, T> {
     taken: BTreeMap<Box<str>, Taken>,
 }
 
-/// The numbers of timers that a claim has taken of a namespace: all of them, and the late timers among them.
+/// The number of timers that a claim has taken of a namespace, and the number of late timers among them.
 #[derive(Default)]
 struct Taken {
     all: usize,
     late: usize,
 }
 
-/// A page of due entries. With it comes the moment of the next entry, if that moment is in the future.
+/// A page of due entries, and the moment of the next entry, if that moment is in the future.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -63,13 +63,13 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.timers.len()
     }
 
-    /// Returns whether the choice is complete: it has `most` timers or the greatest number of bytes, or has read as
-    /// many entries as it may.
+    /// Returns whether the choice must end: it has `most` timers, or has reached the limit of bytes, or may look at no
+    /// further entry.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Returns whether this claim may take the timer of this entry, by the shares and by the limit of late timers.
+    /// Returns whether the shares and the limit of late timers permit this claim the timer of this entry.
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
@@ -92,7 +92,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.now - moment_of(entry) > limit.after
     }
 
-    /// Adds the timer of an entry to the choice. Its record has `bytes` bytes.
+    /// Adds the timer of an entry to the choice. The timer's record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.timers.push((moment_of(entry), id));
@@ -104,13 +104,13 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which another claim would take more. The earliest such moment counts.
+    /// Notes a moment from which another claim would take more. The earliest noted moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes timers of a namespace in the order of `entries`, until its share is used up or the choice is complete.
-    /// Returns the entries that are left, if any are.
+    /// Takes timers of a namespace in the order of `entries`. Stops when the namespace's share is used up, or the
+    /// choice must end. Returns the entries that are left, if any are.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,
@@ -122,7 +122,7 @@ impl<'c, T: Tables> Choice<'c, T> {
             && let Some(entry) = entries.pop_first()
         {
             self.looks -= 1;
-            // The timer may have been cancelled or moved, or claimed by another way.
+            // The timer may have been cancelled, moved, or claimed without regard to shares.
             if self.tables.get(Table::Due, &entry)?.is_some() {
                 let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
                 self.take(namespace, &entry, bytes);
@@ -131,8 +131,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace, reading the index from `from` up to the frontier. Returns the place of the first
-    /// entry that is left, if any is.
+    /// Takes timers of a namespace: reads the index from `from` up to the frontier. Returns the first entry that it
+    /// does not look at, or `None` if it comes to the frontier.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,

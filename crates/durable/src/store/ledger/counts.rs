@@ -7,7 +7,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 
-/// The changes that a transaction makes to the numbers of timers. They are written at the transaction's end.
+/// The changes that a transaction makes to the numbers of timers. The changes are written at the transaction's end.
 #[derive(Debug, Default)]
 pub(super) struct PhaseCounts {
     changes: Deltas<(Box<str>, Phase)>,

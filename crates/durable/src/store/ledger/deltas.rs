@@ -3,7 +3,7 @@
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// The sum of the changes of each number in one transaction.
+/// For each stored number, the sum of its changes in one transaction.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 

@@ -37,8 +37,8 @@ pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns a text with its length before it, for the beginning of a key. With the length, no text is the beginning of
-/// another text.
+/// Returns the length of a text and the text, for the beginning of a table's key. With the length, no text is the
+/// beginning of another text.
 pub(super) fn part(text: &str) -> Vec<u8> {
     part_before(text, &[])
 }
@@ -72,7 +72,7 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
     hour.to_be_bytes()
 }
 
-/// Returns the table that has the timers of this timer's phase, and the timer's key there.
+/// Returns the table for the timer's phase, and the timer's key in that table.
 pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     let (table, before) = match &timer.state {
         State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
@@ -83,12 +83,12 @@ pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     (table, [&before[..], &id_bytes(timer.id)].concat())
 }
 
-/// Returns the beginning of the keys of a namespace's timers of one phase, in the table of parked and dead timers.
+/// Returns the beginning of keys in `Stopped`, the table of parked and dead timers: the namespace and the phase.
 pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])
 }
 
-/// Returns the timer's key in the table of timers that own no key of their own.
+/// Returns the timer's key in `Keyless`, the table of timers without a key of their callers.
 pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }

@@ -18,8 +18,8 @@ pub(super) struct Claiming<'l, T> {
     claimed: Claimed,
     /// The number of payload bytes of the timers that are claimed so far.
     bytes: u64,
-    /// Whether the claim must be durable before it is answered. It must be if it has ended a timer that is delivered at
-    /// most once.
+    /// Whether the claim must be durable before it is answered. This is so once the claim has ended a timer that is
+    /// delivered at most once.
     must_be_durable: bool,
 }
 
@@ -31,8 +31,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Claims the timers that these entries of the index by due moment name, until their payloads have `most_bytes`
-    /// bytes. Returns whether the claim must be durable before it is answered.
+    /// Claims the timers of these entries of the index by due moment. Stops once the claimed payloads have `most_bytes`
+    /// bytes together. Returns whether the claim must be durable before it is answered.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,
@@ -51,7 +51,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// Returns the timer that an entry names. Removes an entry that does not belong to its timer: such an entry would
     /// stop every later claim.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
@@ -97,8 +97,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Self { lifecycle, reaped: Reaped::default() }
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
-    /// holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all`, also ends the leases whose time is not over: all
+    /// their holders are gone.
     pub(super) fn run(mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         let (now, mut over, mut next) = (self.lifecycle.now, Vec::new(), None);
         self.lifecycle.timers.reader().leases(|until, id| {
@@ -119,7 +119,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
+    /// Returns the timer that an entry names. Removes an entry that does not belong to its timer: such an entry would
     /// stop every later reap.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;

@@ -1,4 +1,5 @@
-//! Notes the timers that a transaction makes due, so that later claims find them.
+//! Notes the timers that a transaction makes due, so that later claims find them. The *frontier* is the due moment up
+//! to which claims have read the index.
 
 use super::entries::due_entry;
 use crate::state::State;
@@ -8,16 +9,18 @@ use tourbillon_words::UtcMillis;
 /// The pending timers that a transaction has stored.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest due moment of these timers.
+    /// The earliest due moment of the pending timers that the transaction has stored.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespaces and index entries of those timers that are due before the frontier (L7).
+    /// The timers that are due up to the frontier, each with its namespace and index entry (L7). Claims have already
+    /// read this part of the index.
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
     /// The frontier: the due moment up to which claims have read the index.
     frontier: Option<UtcMillis>,
 }
 
 impl MadeDue {
-    /// Sets the frontier. From then on the entries of timers that are due until this moment are noted.
+    /// Sets the frontier, the due moment up to which claims have read the index. From then on the entries of timers
+    /// that are due up to the frontier are noted.
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }

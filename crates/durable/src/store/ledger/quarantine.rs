@@ -5,7 +5,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The name in the table of meta data under which the number of records set aside is stored.
+/// The key in the table of meta data for the number of records that were set aside.
 const NUMBER: &[u8] = b"quarantined";
 
 /// Reads and writes the records that were set aside because they could not be read. `admitted` counts the records that
@@ -26,8 +26,8 @@ impl Quarantine {
         self.admitted += later.admitted;
     }
 
-    /// Stores a record that was taken from the timers. The record is empty if an entry has named a timer whose record
-    /// was missing.
+    /// Stores a record that was taken from the timers. The record is empty if it was missing: an index entry has named
+    /// its timer.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,
@@ -40,18 +40,18 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// Returns the record of this id, if it was set aside.
+    /// Returns the record of this id, if the record was set aside.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
 
-    /// Returns the number of times that a record was set aside since the records were last forgotten.
+    /// Returns the number of times that a record was set aside, since the last [`forget`](Self::forget).
     pub(super) fn number(tables: &impl Tables) -> Result<u64, StoreError> {
         let number = tables.get(Table::Meta, NUMBER)?;
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside. Returns their number.
+    /// Removes all records that were set aside because they could not be read. Returns their number.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

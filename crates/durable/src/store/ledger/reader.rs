@@ -36,7 +36,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// Returns the id that the entry of a key names.
+    /// Returns the id that the index has for a key. Does not check the timer of that id.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -85,7 +85,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(next)
     }
 
-    /// Returns the first entries of the index by due moment whose moments have come, at most `limit`.
+    /// Returns at most `limit` entries of due timers from the index by due moment, in its order.
     pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
@@ -116,7 +116,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` for the leases in the order of their ends, until it returns false.
+    /// Calls `each` for the leases in the order of their ends, until `each` returns false.
     pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
         self.tables
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
@@ -140,8 +140,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(leased)
     }
 
-    /// Returns the reasons of at most `limit` parked timers, from the place of the cursor on. Reads entries only, and
-    /// no records.
+    /// Returns the reasons of at most `limit` parked timers that follow the cursor. Reads index entries only, not
+    /// records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
@@ -173,7 +173,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(Counts { by_namespace, quarantined })
     }
 
-    /// Calls `each` for all timers that can be read, until it returns false.
+    /// Calls `each` for all timers that can be read, until `each` returns false.
     pub(super) fn each(self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
             Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),

@@ -9,11 +9,11 @@ use tourbillon_words::UtcMillis;
 
 /// The time for which the id of an ended timer is remembered. Only an id that the caller chose is remembered.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// The number of ids that are forgotten in one transaction at most, so that none takes long.
+/// The greatest number of ids that one transaction forgets, so that no transaction takes long.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// Remembers and forgets ids at a moment. Each id is in two tables: by id, and by the moment until which it is
-/// remembered.
+/// Remembers and forgets the ids of ended timers, at the moment `now`. Each id is in two tables: by id, and by the
+/// moment until which it is remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     now: UtcMillis,
@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether the id of an ended timer is remembered. Forgets the id if its time is over. Otherwise the old
-    /// entry would end the memory of a later timer with this id too soon.
+    /// Returns whether the id of an ended timer is still remembered. If its time is over, removes its entries at once.
+    /// Otherwise they would make the store forget a later timer of this id too soon.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -48,8 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. Otherwise the old entry would end the memory of the timer's
-    /// later end too soon.
+    /// Forgets the id of a timer that is stored again. Otherwise the old entries would make the store forget the id too
+    /// soon after the timer's later end.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

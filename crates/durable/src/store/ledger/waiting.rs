@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// The number of entries that a namespace keeps in memory.
+/// The greatest number of waiting entries that are kept in memory for a namespace.
 const EXACT: usize = 1_024;
 
 /// An entry of the index by due moment.
@@ -12,9 +12,9 @@ pub(super) type Key = Vec<u8>;
 /// The entries of a namespace that wait before the frontier, the place up to which claims have read the index.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// Exactly these entries.
+    /// All waiting entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// Some entries from this entry on. A claim reads the index to find them.
+    /// The first entry only. A claim reads the index from this entry on to find the others.
     From(Key),
 }
 

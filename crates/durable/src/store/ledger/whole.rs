@@ -41,29 +41,29 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.finish()
     }
 
-    /// Sets the moment up to which claims have read the index. From then on the transaction notes the timers that it
-    /// makes due until that moment.
+    /// Sets the moment up to which claims have read the index. From now on the transaction notes each pending timer
+    /// that it stores and that is due up to this moment.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
 
-    /// Returns the tables, for a store that stores its own entries or takes back those of a request.
+    /// Returns the tables. A store adds its own entries to them, and takes back the entries of a request that failed.
     pub(crate) fn tables(&mut self) -> &mut T {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins another request of the same transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends the request,
-    /// and gets the value that this returns.
+    /// Begins another request of the same transaction. Returns the numbers of the requests before. [`keep`](Self::keep)
+    /// or [`undo`](Self::undo) takes these numbers and ends the request.
     pub(crate) fn begin(&mut self) -> Noted {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded: its numbers are added to those of the requests before it.
+    /// Ends a request that succeeded. Adds its numbers to the numbers of the requests before.
     pub(crate) fn keep(&mut self, before: Noted) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed: its numbers are dropped. The store itself takes the request's entries back.
+    /// Ends a request that failed. Drops its numbers. The store itself takes the request's entries back.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.lifecycle.timers.undo(before);
     }
@@ -80,7 +80,7 @@ impl<T: Tables> Ledger<T> {
 
 /// Methods that change timers.
 impl<T: Tables> Ledger<T> {
-    /// Makes the change of an operation. Each operation goes to the part that makes it.
+    /// Applies an operation, by the part of the ledger that is for it.
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
         admit(&op)?;
         let timers = &mut self.lifecycle;
@@ -106,7 +106,7 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
-    /// Stores the timers of a backup. Fails at a timer whose id is stored, or whose key is another timer's.
+    /// Stores the timers of a backup. Fails if a stored timer has the id or the key of a timer of the backup.
     pub(crate) fn import(&mut self, timers: Vec<Timer>) -> Result<(), StoreError> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
@@ -162,13 +162,13 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
-    /// holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all`, also ends the leases whose time is not over: all
+    /// their holders are gone.
     pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         Reaping::new(&mut self.lifecycle).run(limit, all)
     }
 
-    /// Mends the entries that are still damaged. Returns their number.
+    /// Mends those of the entries that are still damaged. Returns their number.
     pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
         let mut damaged = 0;
         for suspect in suspects {
@@ -177,13 +177,13 @@ impl<T: Tables> Ledger<T> {
         Ok(damaged)
     }
 
-    /// Removes the records that were set aside. Returns their number.
+    /// Removes the records that were set aside because they could not be read. Returns their number.
     pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
         Quarantine::forget(self.tables())
     }
 
-    /// Stores the entries by namespace for some timers, in a store whose earlier version had no such entries. Returns
-    /// the id after which the next call goes on; `None` after the last timer.
+    /// Adds the entries by namespace for some timers, to a store of an earlier version that had no such entries.
+    /// Returns the id after which the next call goes on; `None` after the last timer.
     pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         self.lifecycle.timers.enter_namespaces(after)
     }
@@ -239,12 +239,12 @@ impl<T: Tables> Ledger<T> {
         horizon(self.reader(), self.now(), looks)
     }
 
-    /// Calls `each` for all timers that can be read, until it returns false.
+    /// Calls `each` for all timers that can be read, until `each` returns false.
     pub(crate) fn each(&self, each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.reader().each(each)
     }
 
-    /// Returns the faults of the structure, and the records that were set aside. Keeps no timer in memory.
+    /// Returns the faults of the structure. Each record that was set aside is a fault, too. Keeps no timer in memory.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.check_without(&[])
     }
@@ -255,7 +255,8 @@ impl<T: Tables> Ledger<T> {
         Check::new(self.reader(), lacking).run()
     }
 
-    /// Looks at at most `limit` entries for the scrub, from a place on. Changes nothing.
+    /// Makes one step of the scrub, the search for damage. Reads at most `limit` entries from a place on. Changes
+    /// nothing.
     pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
         scrub::look(self.reader(), place, limit)
     }

@@ -4,8 +4,8 @@
 //!
 //! After a sync that failed, the system may take bytes for synced that are not on the disk. Readers see these bytes,
 //! and a later sync succeeds without writing them. So nothing that was written since the last good sync can be trusted.
-//! Before the database is opened again, its bytes since then are written again and synced ([`Places::settle`]). Until
-//! that has succeeded nothing reads them. The journal writes all its records again by itself.
+//! Before the database is opened again, the bytes written since then are written again and synced ([`Places::settle`]).
+//! Until this has succeeded nothing reads the database. The journal writes all its records again by itself.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes, with a file or replacement of its own.
+/// A part of a store's bytes. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
@@ -38,7 +38,7 @@ pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Sen
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
-    /// The ranges of the database that no sync has covered.
+    /// The ranges of the database that were written since the last good sync.
     unsynced: Arc<Mutex<Unsynced>>,
 }
 
@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// Writes the database's bytes again that may not be on the disk after a failed sync, and syncs them. Does nothing
-    /// if the last sync has succeeded.
+    /// After a failed sync, some bytes of the database may not be on the disk. Writes these bytes again, and syncs
+    /// them. Does nothing if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -90,7 +90,7 @@ impl Places {
         Ok(())
     }
 
-    /// Opens the place of the database.
+    /// Opens the bytes of the database: the file, or a test's replacement.
     pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
@@ -99,14 +99,15 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
-    /// Opens the place of the journal. While it is open, no other store can open it.
+    /// Opens the bytes of the journal: the file, or a test's replacement. No other store can open the file until it is
+    /// closed.
     pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
                 let beside = beside(path);
                 let file = open(&beside)?;
                 admit(path, file.try_lock(), *without_locks)?;
-                // An earlier start may have made the files and died before it synced their names.
+                // An earlier process may have made the files, and died before it synced the names of the files.
                 sync_folder(path)?;
                 Arc::new(FileBackend::new(file).map_err(converted)?)
             }
@@ -116,7 +117,7 @@ impl Places {
     }
 
     /// Returns the number of bytes that the files take on the disk; `None` where the system does not say. redb doubles
-    /// the length of its file before it writes there. That takes no room on most file systems.
+    /// the length of its file before it writes there. On most file systems the added length takes no room yet.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
@@ -152,7 +153,7 @@ impl Places {
     }
 }
 
-/// Decides by the result of a lock whether the store may be opened. Fails if it may not.
+/// Decides from the result of a lock whether the store may be opened. Fails if the store may not be opened.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -249,13 +250,13 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A backend that redb and the store share: the store asks it for the length. It notes the writes that no sync has
-/// covered.
+/// A backend that redb and the store share. The store asks the backend for its length. The backend notes the writes
+/// that no sync has covered.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// The ranges that no sync has covered. `None` for the journal, which knows by itself what to write again.
+    /// The ranges that no sync has covered. `None` for the journal, which writes its records again by itself.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 
@@ -272,7 +273,7 @@ impl StorageBackend for WatchedBackend {
         if let Some(unsynced) = &self.unsynced
             && len > 0
         {
-            // If the byte at the end is written again, the file has its length again.
+            // If the last byte is written again after a failed sync, the file gets this length again.
             lock(unsynced).add(len - 1, len);
         }
         self.bytes.set_len(len)
@@ -301,7 +302,7 @@ impl StorageBackend for WatchedBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(unsynced) = &self.unsynced {
-            // Before the write, since a write that fails may have changed a part of the range.
+            // The range is added before the write, since a failed write may have changed a part of the range.
             lock(unsynced).add(offset, offset.saturating_add(data.len() as u64));
         }
         self.bytes.write(offset, data)?;

@@ -1,4 +1,4 @@
-//! Gathers the answers and due moments of a batch while its requests are run. Each answer is sent once it may be.
+//! Gathers the answers and due moments of a batch while its requests are run. Sends the answers later.
 
 use super::pipe::send;
 use super::request::{Done, Pending};
@@ -19,8 +19,8 @@ pub(super) struct Batch {
     durability: Durability,
     /// The earliest due moment of the timers that the batch has made due.
     first_due: Option<UtcMillis>,
-    /// The latest of the next due moments that the answers to claims contain. The outer `None`: the batch has no
-    /// claims.
+    /// The latest next due moment in the answers to claims. The outer `None` says that the batch has no claims. The
+    /// inner `None` says that a claim has no next due moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -44,7 +44,7 @@ impl Batch {
             Durability::ProcessCrash | Durability::Volatile => self.answers.push(done.pending),
         }
         if let Some(next_due) = done.next_due {
-            // None is later than all moments.
+            // `None` counts as later than all moments.
             let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
             self.claimed = Some(match self.claimed {
                 Some(other) if order(other) > order(next_due) => other,
@@ -58,7 +58,7 @@ impl Batch {
         self.refusals.push(pending);
     }
 
-    /// Notes the first due moment that the changes of the batch have made.
+    /// Notes the earliest due moment of the timers that the batch has made due.
     pub(super) fn note_due(&mut self, first: Option<UtcMillis>) {
         self.first_due = first;
     }
@@ -81,14 +81,14 @@ impl Batch {
         self.durable = answers;
     }
 
-    /// Sends all answers that were not taken: with this error, or else with their results.
+    /// Sends all answers that were not taken. With an error, all of them get the error in place of their results.
     pub(super) fn send(&mut self, error: Option<&StoreError>) {
         for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
             send(mem::take(answers), error);
         }
     }
 
-    /// Returns the next due moment that callers know after this batch, if they knew `before` until now.
+    /// Returns the next due moment that callers know after this batch. They knew `before` until now.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }

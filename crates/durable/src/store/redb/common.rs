@@ -20,21 +20,21 @@ pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. They avoid
-    /// this lock, because the thread that commits may hold it, or a lock of redb's, for as long as a sync takes.
+    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. Readers avoid
+    /// this lock, since the thread that commits may hold the lock for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
-    /// The state after the last batch, for readers. Only the thread that commits begins transactions that read. Their
-    /// beginning needs a lock that redb holds while it syncs a file that grows.
+    /// The state after the last batch, for readers. Only the thread that commits begins read transactions: the
+    /// beginning needs a lock that redb may hold during a sync.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed, and the database was not opened again since.
     pub(super) read_has_failed: AtomicBool,
-    /// The place of the database, which knows its length, and the length of the journal's file in bytes.
+    /// The bytes of the database, which know their length, and the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
-    /// Begins with an open database and the place of its bytes.
+    /// Makes the shared state for an open database. `place` gives access to the bytes of the database.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
@@ -58,7 +58,7 @@ impl Common {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// Begins a read of the last batch. Without a snapshot it reads the database itself.
+    /// Begins a read of the store as it is after the last batch. Without a snapshot the read uses the database itself.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
         let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reading = match snapshot {
@@ -79,7 +79,7 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Takes away the readers' snapshot of the last batch: they use the database itself until the next call of
+    /// Takes away the readers' snapshot of the last batch. Readers use the database itself until the next call of
     /// [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
@@ -89,7 +89,7 @@ impl Common {
         let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let former = core::mem::replace(&mut *shown, snapshot);
         drop(shown);
-        // The end of the former snapshot takes a lock of redb's, so it comes last.
+        // The former snapshot is dropped last, since the drop takes a lock of redb's.
         drop(former);
     }
 
@@ -106,7 +106,7 @@ impl Common {
     }
 
     /// Notes the error of a read. After an error of the disk, redb reads nothing until it is opened again. Returns
-    /// whether the thread that commits must be woken for that.
+    /// whether the thread that commits must be woken to open redb again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -118,7 +118,7 @@ impl Common {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Counts a sync of this length, and notes the length of the journal's file.
+    /// Counts a sync that took this time, and notes the length of the journal's file.
     pub(super) fn synced(&self, took: Duration, journal_len: u64) {
         self.count(|stats| {
             stats.syncs += 1;

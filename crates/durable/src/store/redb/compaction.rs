@@ -12,7 +12,7 @@ use std::time::Instant;
 /// The longest time for which a compaction waits for readers to end.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Separates the compactions from the other requests. They are made after the batch, outside of its transaction.
+/// Separates the compactions from the other requests. Compactions are made after the batch, outside of its transaction.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());

@@ -11,9 +11,9 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of a digest in the journal.
 pub(super) const LEN: usize = 4;
 
-/// An outcome that has a digest.
+/// An outcome of a request, with bytes from which its digest is computed.
 pub(super) trait Digested {
-    /// Adds the bytes of which the digest is made.
+    /// Adds the bytes from which the digest is computed.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 

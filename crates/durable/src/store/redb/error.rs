@@ -8,7 +8,7 @@ use std::io;
 pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     use redb::Error;
     let kind = match error.into() {
-        // redb has this kind for files of another format.
+        // redb uses this kind of error for files of another format.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             return StoreError::caused_by(StoreErrorKind::Corrupt, error);
         }

@@ -14,8 +14,8 @@
 //! three, and any other bytes need another version. A later version keeps the layout of the head.
 //!
 //! The file has the records since the database's last durable commit, from offset 0 on. Behind them is a *seal* once
-//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later, so that
-//! the loss of one sector takes the last record or the seal but not both. The next record overwrites the seal. Behind
+//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later. So the
+//! loss of a single sector cannot take both the last record and the seal. The next record overwrites the seal. Behind
 //! the seals are remains of earlier records.
 //!
 //! # The states of a record
@@ -29,7 +29,7 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! A disk may write the sectors of a torn tail in any order. So whole records can follow a torn record. Their heads
 //! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
 //! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
 //! have changed a length. A length is trusted only if its head's checksum is right.
@@ -47,14 +47,12 @@
 //!   shows whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch that was on the disk when the head was written, with all
-//!     batches before it, in the database or in synced records. So it stays true for ever, whatever the head's
-//!     generation.
+//! J1. The `durable` of a head is the number of a batch. When the head was written, the disk had that batch and all
+//!     earlier batches, in the database or in synced records. So the number stays right for ever, in every generation.
 //! J2. A record's `durable` is below its sequence number.
 //! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
-//!     that a torn tail left behind does not count as following a record of a later opening.
-//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
-//!     earlier batch.
+//!     of a torn tail does not count as the successor of a record from a later opening.
+//! J4. The first record of the file follows the last batch in the database's last durable commit, or an earlier batch.
 
 use super::digest;
 use super::request::Logged;
@@ -64,23 +62,24 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of a head, by which a search finds it.
+/// The first bytes of a record's head, by which a search finds the head.
 const MARK: [u8; 3] = *b"tbj";
 /// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The length of the two seals behind the records, with the zeros between them. No sector has a byte of the last record
-/// and of both seals.
+/// The length of the two seals behind the records, with the zeros between them, in bytes. With this distance, no single
+/// sector has bytes of the last record and of both seals.
 const SEALS: usize = 512 + HEAD;
-/// The number of bytes by which the file grows, filled with zeros. A sync of bytes within the file need not wait for a
-/// new length.
+/// The number of bytes by which the file grows, filled with zeros. So most syncs need not wait for a new length of the
+/// file.
 const GROWTH: usize = 256 * 1024;
-/// The length of a sector. After the making of the database the file grows by whole sectors.
+/// The length of a sector of the disk, in bytes. After the making of the database the file grows by whole sectors.
 const SECTOR: u64 = 512;
-/// The length beyond which the file is cut after a durable commit.
+/// The length in bytes beyond which the journal's file is cut after a durable commit of the database.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is being made. They are not a record.
+/// The bytes at the start of the journal's file while the database is being made. A reader does not take them for a
+/// record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
 /// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
@@ -101,14 +100,14 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the file has had records.
+/// Returns whether the journal's file has ever had records.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note that the database is being made, since it is complete.
+/// Removes the note that the database is being made. The database is complete now.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
@@ -122,7 +121,8 @@ pub(super) struct Record {
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// Keeps the records since the last durable commit. All of them are in memory, and the written records also in a file.
+/// Keeps the records of batches since the database's last commit to the disk. All records are in memory. The written
+/// records are also in the file.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
@@ -132,7 +132,8 @@ pub(super) struct Journal<B> {
     last: u64,
     /// The number of the last batch that is on the disk with all batches before it.
     durable: u64,
-    /// The number of bytes of records in the file. `last_written` is the number of the last of these records.
+    /// The number of bytes of records in the file. `last_written` is the sequence number of the last record in the
+    /// file.
     written: usize,
     last_written: u64,
     file_len: u64,
@@ -141,7 +142,7 @@ pub(super) struct Journal<B> {
 impl<B: StorageBackend> Journal<B> {
     /// Reads the journal of a store. Keeps the records that follow batch `last`, the last batch in the database.
     ///
-    /// Fails with [`StoreErrorKind::Corrupt`] if a record is damaged or missing that was synced.
+    /// Fails with [`StoreErrorKind::Corrupt`] if a record that was synced is damaged or missing.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
         if file_len % SECTOR != 0 && file_len % SECTOR != MAKING.len() as u64 {
@@ -176,7 +177,7 @@ impl<B: StorageBackend> Journal<B> {
         records.drain(..begin.unwrap_or(at));
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
         let generation = TimerId::fresh().as_u128() as u64;
-        // The records are for the database. The file is written again from offset 0 on, once the database has them.
+        // Once the database has these records, the file is written from offset 0 on again.
         let written = 0;
         let (durable, last_written) = (last, last);
         Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
@@ -233,7 +234,8 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Writes all records to the file, after [`reserve`](Self::reserve). After that the operating system has them.
+    /// Writes all records to the file, so that the operating system has them. Needs a call of
+    /// [`reserve`](Self::reserve) before.
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             reach(Point::BeforeJournalWrite);
@@ -262,8 +264,8 @@ impl<B: StorageBackend> Journal<B> {
         self.durable >= sequence
     }
 
-    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, which
-    /// marks that all of them were synced.
+    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, a mark
+    /// that all records were synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -272,13 +274,13 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Makes the next write begin with the first record. After a sync that failed, the system may take bytes for synced
-    /// that are not.
+    /// Makes the next write begin with the first record again. After a failed sync, the system may take bytes for
+    /// synced that are not on the disk.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
 
-    /// Writes the seal behind the records: the mark that all of them were synced.
+    /// Writes the seal behind the records, a mark that all records were synced.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -286,11 +288,11 @@ impl<B: StorageBackend> Journal<B> {
         let mut seals = [0; SEALS];
         seals[..HEAD].copy_from_slice(&seal);
         seals[SEALS - HEAD..].copy_from_slice(&seal);
-        // The records are durable without the seal, so its error is not theirs.
+        // The records are durable without the seal, so an error of its write is ignored.
         drop(self.file.write(self.written as u64, &seals));
     }
 
-    /// Forgets all records, since the database has them durably, up to batch `durable`.
+    /// Forgets all records. The database has all batches up to `durable` on the disk.
     pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
@@ -301,7 +303,7 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The head of a record, or a seal, as the module header shows it.
+/// The numbers in the head of a record, or in a seal. The module header shows their layout.
 struct Head {
     version: u8,
     generation: u64,
@@ -315,7 +317,7 @@ impl Head {
         let mut head = [0; HEAD];
         head[..3].copy_from_slice(&MARK);
         head[3] = self.version;
-        // A body that is longer than the number can say is not whole for a reader.
+        // A body longer than this number can express counts as damaged for a reader.
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         head[4..8].copy_from_slice(&length.to_le_bytes());
         let numbers = [store, self.generation, self.sequence, self.durable, self.now.as_millis()];
@@ -328,8 +330,8 @@ impl Head {
         head
     }
 
-    /// Reads the head at `at`, with the length and the checksum of the body. `None` if the head is damaged or of
-    /// another store.
+    /// Reads the head at offset `at`. Also returns the length and the checksum of the record's body. `None` if the head
+    /// is damaged or of another store.
     fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
         let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -362,7 +364,8 @@ impl Head {
     }
 }
 
-/// Returns the head of the record at `at` and the place after the record, if the record is undamaged and of this store.
+/// Returns the head of the record at offset `at`, and the offset of the record's end. `None` if the record is damaged
+/// or of another store.
 fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     let (head, length, checksum) = Head::read(bytes, at, store)?;
     let body = at + HEAD;
@@ -371,7 +374,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if a head at `at` or later shows that a batch after `reached` was on the disk.
+/// Fails if a batch after `reached` was on the disk, since its record is damaged. A head at offset `at` or later shows
+/// this.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

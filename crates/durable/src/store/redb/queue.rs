@@ -1,8 +1,8 @@
 //! Carries requests to the thread that commits.
 //!
 //! The thread takes all requests that wait as a batch. While it waits for more it sleeps until the wanted number has
-//! come, or until its time is over. So a batch wakes the thread once. A channel of the standard library would wake it
-//! for each message.
+//! come, or until its time is over. So the thread wakes once for a batch. A channel of the standard library would wake
+//! the thread for each message.
 //!
 //! The thread that syncs notifies the queue by a [`Bell`] at the end of a sync. The thread that commits may itself be
 //! the thread that syncs.
@@ -22,8 +22,8 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the last requests were taken.
     has_ended: bool,
-    /// The expected number of requests, once the callers that the last sync has answered send their next requests.
-    /// `None` if requests were taken since.
+    /// The expected number of requests, with the next requests of all callers that the last sync has answered. `None`
+    /// if requests were taken after that sync.
     gathered: Option<usize>,
     /// Whether the thread that commits has work other than requests.
     is_called: bool,
@@ -43,13 +43,14 @@ impl Queue {
     }
 }
 
-/// The callers' side of a queue. After it is dropped, the thread serves the remaining requests and ends.
+/// The callers' side of a queue. After the sender is dropped, the thread that commits serves the remaining requests and
+/// ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The thread's side of a queue. When it is dropped, the requests that remain are lost.
+/// The side of the thread that commits. When the receiver is dropped, the requests that remain are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of the thread that syncs, for the notice that a sync has ended.
+/// The side of the thread that syncs. It tells the queue that a sync has ended.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
@@ -59,7 +60,7 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// The condition that ends a wait of the thread.
+/// The condition that ends a wait of the thread that commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// A request, or other work that a [`Bell`] has announced.
@@ -90,7 +91,8 @@ impl QueueState {
         }
     }
 
-    /// Returns whether the thread sleeps for a condition that is now met. Returns true only once for each sleep.
+    /// Returns whether the thread that commits sleeps for a condition that is now met. Returns true only once for each
+    /// sleep.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -101,7 +103,7 @@ impl QueueState {
 }
 
 impl Sender {
-    /// Sends a request, unless the thread has ended. Returns whether it was sent.
+    /// Sends a request, unless the thread that commits has ended. Returns whether it was sent.
     pub(super) fn send(&self, request: Request) -> bool {
         let mut state = self.0.lock();
         if state.is_closed {
@@ -132,8 +134,7 @@ impl Bell {
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Tells the queue that a sync has ended. With `calls` it also tells the thread that commits that there is work for
-    /// it.
+    /// Tells the queue that a sync has ended. With `calls`, also tells the thread that commits to look for work.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
@@ -147,7 +148,7 @@ impl Bell {
 }
 
 impl Receiver {
-    /// Waits until the condition is met, until the moment, or until no more requests can come.
+    /// Waits until the condition is met, the moment `until` has come, or the sender was dropped.
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
@@ -174,8 +175,8 @@ impl Receiver {
         waited
     }
 
-    /// Returns the number of requests that is worth a wait, as [`Bell::expect`] has noted it. `None` if requests were
-    /// taken since.
+    /// Returns the number of requests for which a wait is worthwhile, from [`Bell::expect`]. `None` if requests were
+    /// taken after that call.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
@@ -208,7 +209,7 @@ impl Drop for Receiver {
         state.is_closed = true;
         let lost = mem::take(&mut state.requests);
         drop(state);
-        // The drop calls wakers of callers, so it comes after the lock's release.
+        // The drop calls wakers of callers, so the lock is released before.
         drop(lost);
     }
 }

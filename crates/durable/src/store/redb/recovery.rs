@@ -1,5 +1,5 @@
-//! Opens the database again after an error. redb is useless after an error, so the database is closed. It is opened
-//! again after pauses that grow.
+//! Opens the database again after an error. redb is useless after an error, so the database is closed and opened again.
+//! Between failed attempts are pauses that grow.
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
@@ -29,14 +29,14 @@ struct Outage {
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number of the database that the journal belongs to.
+    /// The number of the store, by which the journal recognizes its database.
     store: u64,
     /// The reason why the database is closed; `None` while it is open.
     outage: Option<Outage>,
 }
 
 impl Recovery {
-    /// Begins with an open database.
+    /// Makes the recovery for a database that is open.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }
@@ -45,7 +45,7 @@ impl Recovery {
         self.outage.is_none()
     }
 
-    /// Returns the moment, or the end of the present pause if that is later.
+    /// Returns the later of this moment and the end of the present pause.
     pub(super) fn after_pause(&self, moment: Instant) -> Instant {
         self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
     }
@@ -55,7 +55,7 @@ impl Recovery {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }
 
-    /// Closes the database after an error. The first attempt to open it again may come at once.
+    /// Closes the database after an error. The first attempt to open the database again may come at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
         if error.kind() == StoreErrorKind::Full {
@@ -72,7 +72,7 @@ impl Recovery {
     }
 
     /// Returns whether the database is closed and may be opened now. Closes the database if a read has failed. During a
-    /// pause it fails with the error that has closed the database.
+    /// pause, fails with the error that has closed the database.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
         if self.outage.is_none() && self.common.take_read_error() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });

@@ -14,7 +14,7 @@ use tourbillon_words::UtcMillis;
 
 pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 
-/// A request to the thread that commits. Each has one reply.
+/// A request to the thread that commits. Each request has a single reply.
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
@@ -26,11 +26,11 @@ pub(super) enum Request {
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
-    /// Mends entries that a scrub has found.
+    /// Mends the damaged entries that the scrub has found.
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
-/// A request that changes the store, as it is in the journal. Its effect follows from the store and the time alone.
+/// A request that changes the store, in the form of the journal. Its effect follows from the store and the time alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Logged {
     Apply(Vec<Op>),
@@ -40,7 +40,7 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// [`Logged`] without ownership of its parts, for writing.
+/// The borrowed form of [`Logged`], for writing.
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -50,8 +50,8 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// The part of a request that remains once its changes are made. Called without an error, it sends the reply, when the
-/// changes are as durable as asked for. Otherwise it sends the error.
+/// The rest of a request after its changes are made: the sending of the reply. The function is called without an error
+/// once the changes are as durable as asked for. Otherwise it is called with an error, and sends the error.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 /// The result of a request whose changes were made.
@@ -59,14 +59,15 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// For a claim: the moment from which the next claim takes something. The outer `None`: the request is not a claim.
+    /// For a claim, the moment from which the next claim takes something. The outer `None` says that the request is not
+    /// a claim.
     pub(super) next_due: Option<Option<UtcMillis>>,
     /// The digest of the outcome, if the request is noted in the journal.
     pub(super) digest: u32,
 }
 
 fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
-    // If the caller does not wait any more, the answer is lost.
+    // If the caller does not wait any more, the answer is dropped.
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
@@ -108,8 +109,8 @@ impl Request {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Returns whether the answer may come before the disk has the changes, as far as the request tells. It may for
-    /// claims, ends of deliveries, and changes that need not survive a loss of power.
+    /// Returns whether the answer may come before the disk has the changes. It may for claims, and for ends of
+    /// deliveries and other changes that need not survive a loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
@@ -119,8 +120,8 @@ impl Request {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the request to the notes of the batch, in the form of the journal. Adds nothing for a request that is never
-    /// noted.
+    /// Adds the request to `notes`, the batch's record for the journal. Some kinds of requests are never noted, and add
+    /// nothing.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -151,8 +152,8 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a claim by shares of namespaces, so that the journal can have the claim's effect. Returns
-    /// other requests as they are.
+    /// Chooses the timers of a claim by shares of namespaces. Returns a request with these timers, which the journal
+    /// can note. Returns other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -225,12 +226,12 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// Returns the same result, and stores the digest of an outcome in `sum`.
+/// Returns `result` as it is. If it is an outcome, stores the digest of the outcome in `sum`.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// Returns the reply with its value. For an error, returns the error and the reply that will carry it.
+/// Returns the reply with its value. For an error, returns the error, and a reply with the error.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,
@@ -292,7 +293,8 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Returns each operation in all of its forms. A new operation does not compile without a line here.
+    /// Returns each operation in all of its forms. The `match` below does not compile without a line for a new
+    /// operation.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {
@@ -372,7 +374,7 @@ mod tests {
         requests
     }
 
-    /// An earlier process may have written the notes, so the bytes of each are fixed.
+    /// An earlier process may have written the notes, so the bytes of each noted request are fixed.
     #[test]
     fn the_bytes_of_a_noted_request_stay_for_every_operation() {
         let rows = requests().into_iter().map(|request| {

@@ -15,9 +15,9 @@ pub struct StoreStats {
     pub largest_batch: u64,
     /// The number of times that the store waited for the disk: for the journal or for the database.
     pub syncs: u64,
-    /// The total time of these waits.
+    /// The total time of the waits for the disk.
     pub sync_time: Duration,
-    /// The longest of these waits.
+    /// The longest wait for the disk.
     pub longest_sync: Duration,
     /// The number of checkpoints: commits of the database to the disk.
     pub checkpoints: u64,

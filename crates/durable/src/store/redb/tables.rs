@@ -69,7 +69,7 @@ trait Entries {
     fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError>;
 }
 
-/// The function that is called for each entry, until it returns false.
+/// The function that is called for each entry. Its result false stops the calls.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
 /// Changes the entries of an open table.
@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// Cuts or pads a key to the length of the table's keys. Returns true with it if the key was longer. Such a key lies
-/// directly behind the key of its first bytes.
+/// Cuts or pads a key to the length of the table's keys. Also returns whether the key was longer. A longer key lies
+/// directly behind the key that it is cut to.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -220,7 +220,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Opens all tables, and so makes those that do not exist.
+    /// Opens all tables. This makes the tables that do not exist.
     pub(super) fn open_all(&self) -> Result<(), StoreError> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }
@@ -235,12 +235,13 @@ impl<'t> Writing<'t> {
         self.has_failed.get()
     }
 
-    /// Makes the changes so far permanent in the transaction: [`undo`](Self::undo) does not take them back.
+    /// Makes the changes so far permanent in the transaction. A later [`undo`](Self::undo) does not take these changes
+    /// back.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }
 
-    /// Gives the entries that were changed since the last [`keep`](Self::keep) their old values.
+    /// Takes changes back: all entries changed since the last [`keep`](Self::keep) get their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
@@ -343,7 +344,7 @@ impl Reading {
         Self::of(Arc::new(transaction))
     }
 
-    /// Uses a transaction that other readers use as well.
+    /// Reads in a transaction that other readers share.
     pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }

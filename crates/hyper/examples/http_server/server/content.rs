@@ -19,7 +19,7 @@ impl Content {
         Self { block, left }
     }
 
-    /// `count` bytes, of which at most a block is in memory.
+    /// Makes a body of `count` dots. At most one block of them is in memory.
     pub(super) fn dots(count: u64) -> Self {
         Self { block: Bytes::from_static(&[b'.'; 1 << 16]), left: count }
     }

@@ -1,4 +1,4 @@
-//! The link on real servers, partly through a proxy that disturbs connections.
+//! Tests the link on real servers, partly through a proxy that disturbs connections.
 
 mod access;
 mod calls;

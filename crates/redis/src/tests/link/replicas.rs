@@ -1,4 +1,4 @@
-//! Calls during failovers by Sentinel, and changes that wait for replicas or files.
+//! Tests calls during failovers by Sentinel, and changes that wait for replicas or files.
 
 use super::{COUNT, LONG, count, count_safely, counted, open, single};
 use crate::examine::check;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// Waits until two nodes have divided the shards, and have made the extra looks that follow.
+/// Waits until two nodes have divided the shards, and have made the additional looks that follow.
 fn settle(runners: &[Runner; 2]) {
     eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
     eventually("both hear", || runners.iter().all(|runner| runner.store.node.hears()));

@@ -1,4 +1,4 @@
-//! Nodes that start, stop, die and come back, and the shards that each node owns.
+//! Tests nodes that start, stop, die and come back, and the shards that each node owns.
 
 use super::{
     ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, shares, takeovers,
@@ -37,7 +37,7 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     let owner = Some(node.incarnation);
     assert!(seen.shards.iter().all(|shard| shard.owner == owner && shard.epoch == 1 && shard.takeovers == 0));
     assert!(seen.shards.iter().all(|shard| shard.polled.is_some()));
-    // Another process sees the same, but not when the owner looked at the shards.
+    // Another process sees the same node and shards. It does not see when the owner looked at the shards.
     let there = nodes(&other);
     assert!(!there.nodes[0].is_this && there.shards.iter().all(|shard| shard.polled.is_none()));
     let kind = |builder| plain::open(builder, server.port()).map(drop).unwrap_err().kind();
@@ -170,8 +170,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test does this after
-/// the slot of the deployment has moved to another primary, and again after a replica has taken over.
+/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test repeats this after
+/// the slot of the deployment has moved, and after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -236,7 +236,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(seen.nodes.len(), 2);
     assert_ne!(seen.nodes[0].incarnation, seen.nodes[1].incarnation);
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
-    // This is the state after a failover that lost the takeover by `one`: the other node owns the shard, in the same
+    // The state is now as after a failover that lost the takeover by `one`. The other node owns the shard, in the same
     // epoch.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
     let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
@@ -244,12 +244,12 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
         let owner = String::from_utf8(store.node.id.clone()).unwrap();
         server.command(&["HSET", &meta, "owner", &owner, "epoch", "1"]);
         place(store, 10 + u128::from(number) + u128::from(incarnation), UtcMillis::from_millis(6));
-        // Both nodes regard themselves as the owner, as a node that was paused may.
+        // Both nodes now regard themselves as the owner, as a paused node may.
         store.node.state().shards.want_all();
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
         assert_eq!(nodes(one).shards[0].epoch, 1);
-        // A node that takes another node's lease for its own cannot end it.
+        // If a node mistakes another node's lease for its own, it cannot end the lease.
         let wrong = Token { incarnation, claim: number };
         let ack =
             |token| block_on(store.apply(vec![Op::Ack(first[0].timer.id, token)], Durability::PowerLoss));
@@ -263,7 +263,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19, without killed nodes, which the test of takeovers has.
+/// F-19, without killed nodes. The test of takeovers covers those.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };
@@ -318,7 +318,8 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         place(&idle, id, idle.now());
     }
     let idle = Runner::start(idle);
-    // On a slow machine the other node may own all shards by now, but only a node with due timers steps back.
+    // On a slow machine the other node may own all shards by now. Only a node with due timers steps back, so the test
+    // places timers until it does.
     let mut placed = 40;
     eventually("the busy one has stepped back", || {
         placed += 1;

@@ -1,4 +1,4 @@
-//! Nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
+//! Tests nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
 
 mod cost;
 mod membership;
@@ -22,9 +22,9 @@ use tourbillon_fault::{Server, eventually};
 
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
-/// A time that does not end during a test.
+/// A time that is longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// How late a busy machine may be.
+/// A busy machine may deliver a timer late by this time.
 const SLACK: Duration = Duration::from_secs(10);
 
 fn builder(shards: u16) -> RedisBuilder {

@@ -1,4 +1,4 @@
-//! Clocks that differ, servers that stall or die, and connections that are cut.
+//! Tests clocks that differ, servers that stall or die, and connections that are cut.
 
 use super::{ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, takeovers};
 use crate::layout::{Layout, Part};
@@ -41,7 +41,7 @@ impl Link for Ways {
     }
 }
 
-/// A link that adds this number of milliseconds to the time in each answer. For the store, the server's clock is then
+/// A link that adds this number of milliseconds to the time in each answer. To the store, the server's clock then seems
 /// ahead or behind.
 struct Skewed(Arc<Session>, i64);
 
@@ -83,7 +83,7 @@ fn the_clocks_of_nodes_decide_nothing() {
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
-        // For the store whose clock is behind, the last signs are in the future. It must not take the owner's shards
+        // To this store, whose clock is behind, the last signs are in the future. It must not take the owner's shards
         // all the same.
         let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
         assert_eq!(leased, []);
@@ -123,7 +123,7 @@ fn the_engine_goes_on_after_stalls_without_a_restart() {
     thread::sleep(Duration::from_secs(1));
     proxy.delay(Duration::ZERO);
     all_seen(load(10));
-    // When the server goes on, the `ttl` of the nodes is over, and their calls have failed.
+    // The stop is longer than the `ttl` of the nodes, and their calls fail.
     server.stop();
     thread::sleep(Duration::from_secs(3));
     server.go_on();
@@ -185,8 +185,8 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Opens two stores. The first store leases a timer, and is cut off for `time`. During the cut, the function gets the
-/// second store.
+/// Opens two stores. The first store leases a timer, and is cut off for `time`. During the cut, calls `meanwhile` with
+/// the second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
     let proxy = Proxy::start(server.address());
@@ -339,7 +339,7 @@ fn on_cluster(cluster: &Cluster) -> Arc<RedisStore> {
     Arc::new(block_on(builder(16).open(&connect)).unwrap())
 }
 
-/// F-23, for the nodes: a primary is killed, and its replica takes over.
+/// F-23, for the nodes. A primary is killed, and its replica takes over.
 #[test]
 #[ignore = "a minute: a cluster, one of whose primaries dies"]
 fn a_dead_primary_makes_no_timer_of_other_shards_late() {
@@ -363,7 +363,8 @@ fn a_dead_primary_makes_no_timer_of_other_shards_late() {
         place(&far, *id, start + Duration::from_secs(3));
     }
     cluster.node_timeout(Duration::from_secs(2));
-    // The primary is killed between two claims. Another test covers timers that were claimed there and have not ended.
+    // The primary is killed between two claims. Another test covers timers of the killed primary that were claimed and
+    // have not ended.
     thread::sleep((start - far.now()).saturating_sub(Duration::from_secs(1)));
     cluster.nodes[0].kill();
     let all_seen = |ids: &[u128]| ids.iter().all(|id| runner.has_seen(*id));

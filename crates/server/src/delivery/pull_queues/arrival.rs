@@ -1,4 +1,5 @@
-//! Finds a receiver for a timer that is due.
+//! Finds a receiver for a due timer. If no receiver waits, a fetched timer may wait for a receiver in the queue's
+//! buffer.
 
 use super::buffers::BufferKey;
 use super::claim::OpenClaim;
@@ -10,29 +11,31 @@ use tokio::sync::oneshot;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetched timer waits in the buffer for a receiver.
+/// The longest time for which a fetched timer waits for a receiver, in its queue's buffer.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
 
-/// A due timer for which a receiver is searched.
+/// A due timer on its way to a receiver.
 #[derive(Debug)]
 pub(crate) struct Arrival<'d> {
     pub(super) queues: &'d Arc<PullQueues>,
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which the timer may wait in the buffer. `None` if the timer was not fetched.
+    /// The moment until which the timer may wait for a receiver. `None` if the timer was not fetched, since it must not
+    /// wait.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
 
-/// Says which count includes a timer. The counts keep a second timer from being unparked for the same receiver.
+/// Says which count of the queue includes a timer. The counts keep further timers from being unparked for a receiver
+/// that a timer already approaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The timer is counted as on its way to the queue.
+    /// The timer was unparked or fetched, and counts as on its way to the queue.
     Coming,
-    /// The timer is counted as on its way, after it was woken in the buffer.
+    /// The timer was woken in the buffer, and counts as on its way to the queue again.
     Woken,
-    /// The timer has found a receiver and is counted as about to be handed over.
+    /// The timer has found a receiver, and counts as about to be handed over.
     Arriving,
     Nowhere,
 }
@@ -41,7 +44,7 @@ pub(super) enum Counted {
 pub(super) enum Found {
     /// A receiver waits, and the namespace may open a claim.
     Receiver,
-    /// The timer is in the buffer until this moment. The channel wakes it for a receiver.
+    /// The timer waits in the buffer until this moment. A message on the channel says that a receiver has come.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
 }
@@ -60,8 +63,8 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Waits for a receiver: a fetched timer for a second from its arrival on, any other timer not at all. Returns
-    /// whether a receiver waits and the namespace may open a claim.
+    /// Waits for a receiver. A fetched timer waits for at most a second from its arrival on. Any other timer does not
+    /// wait. Returns whether a receiver waits and the namespace may open a claim.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -70,8 +73,8 @@ impl Arrival<'_> {
                 Found::Buffered(woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
                     let woken = tokio::time::timeout_at(until, woken).await;
-                    // A receiver may have woken the timer at the moment of the timeout. Then the timer has left the
-                    // buffer.
+                    // A receiver may have woken the timer at the moment of the timeout. In this case the timer is no
+                    // longer in the buffer.
                     let was_there = buffered.leave();
                     drop(buffered);
                     if matches!(woken, Ok(Err(_))) || was_there {
@@ -90,7 +93,7 @@ impl Arrival<'_> {
         let is_fetched = self.buffered_until.is_some();
         let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
-            // The timers that are about to be handed over suffice for the receivers. A fetched timer can wait for the
+            // The timers that are about to be handed over suffice for the receivers. A fetched timer may wait for the
             // next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
@@ -109,8 +112,8 @@ impl Arrival<'_> {
         Found::Buffered(state.buffers.enter(self.reason, self.key), until)
     }
 
-    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if no claim may
-    /// be opened.
+    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
+    /// namespace may not open a claim.
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -125,7 +128,8 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Removes the timer from the count that includes it.
+    /// Removes the timer from the count that includes it. A fetched timer that has just arrived gets its time in the
+    /// buffer.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
@@ -141,7 +145,7 @@ impl Arrival<'_> {
     }
 }
 
-/// A timer that has found a receiver may go away without it. Then the receiver gets the first timer in the buffer.
+/// A timer may be dropped after it has found a receiver. Then the first timer in the buffer is woken for that receiver.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -155,22 +159,22 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A timer in the buffer. Dropping this value removes the timer from the buffer.
+/// A timer that waits in the buffer. Dropping this value removes the timer from the buffer.
 struct BufferedArrival<'a, 'd> {
     arrival: &'a Arrival<'d>,
     has_left: bool,
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from the buffer. Returns whether it was there: otherwise it was woken, or the queues are
-    /// closed.
+    /// Removes the timer from the buffer. Returns false if the timer had left the buffer before: it was woken, or the
+    /// queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// A timer whose wait is dropped may have been woken for a receiver just before. Then the next timer in the buffer is
+/// A timer may have been woken for a receiver just before its wait is dropped. Then the next timer in the buffer is
 /// woken.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Ends and prolongs open claims: the timers that receivers have got.
+//! Ends and prolongs open claims. A claim is open while a receiver holds a timer that it has fetched.
 
 use super::endings::{EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};
@@ -9,25 +9,26 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
-/// The time for which a caller that ends a claim waits for the store. It is shorter than clients wait, since an answer
-/// says more than no answer.
+/// The time for which a request to end a claim waits for the store's answer. Clients wait longer than this time. So a
+/// client gets an answer that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The result of [`PullQueues::begin_end`].
 enum EndBegun {
-    /// This is the first request to end the claim.
+    /// This request is the first to end the claim.
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// The end of the claim was requested before. If this request names another end, it gets a problem.
+    /// An earlier request has asked to end the claim. If the verdicts of the requests differ, the later request gets a
+    /// problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim, and waits until the store has the end. Returns `None` if this node has no
-    /// such claim.
+    /// Ends the delivery of an open claim, and waits until this end is stored. Returns `None` if the claim is not open
+    /// at this node.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the end goes on.
+    /// If the future is dropped, the claim still ends.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -36,7 +37,7 @@ impl PullQueues {
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // If the handler has gone, this drops the ticket.
+                // If the handler has gone, the channel drops the ticket, which answers the receiver.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }
@@ -80,7 +81,7 @@ impl PullQueues {
     }
 }
 
-/// An open claim as the handler of its timer holds it. Dropping this value closes the claim.
+/// An open claim, which belongs to the handler of its timer. Dropping this value closes the claim.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(super) queues: Arc<PullQueues>,

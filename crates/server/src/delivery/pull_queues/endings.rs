@@ -1,4 +1,4 @@
-//! Keeps claims while their ends are on their way to the store.
+//! Keeps claims that receivers have asked to end, until the store has confirmed the ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause in milliseconds after which a receiver may ask again if a limit was reached.
+/// The pause after which a receiver should ask again if it was refused by a limit, in milliseconds.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The outcome of an end that a receiver has requested. `None` until the outcome is known.
+/// The answer to a receiver's request to end a claim. `None` until the outcome is known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
-/// The claims that are ending, by their names.
+/// The claims whose ends the store has not confirmed, by the names of the claims.
 #[derive(Debug, Default)]
 pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 
-/// A claim whose end is on its way to the store.
+/// A claim whose end the store has not confirmed.
 #[derive(Debug)]
 struct Ending {
     namespace: Box<str>,
@@ -29,8 +29,8 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer to an end of this claim that was requested before, if that end is the same. Fails if the
-    /// former request named another end. Returns `None` if the claim is not ending.
+    /// Returns the channel of the answer to an earlier request to end this claim. Fails if that request had another
+    /// verdict or came from another namespace. Returns `None` if the claim is not ending.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -43,7 +43,8 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Marks a claim as ending. Returns the ticket by which the handler's side answers, and the channel of the answer.
+    /// Marks a claim as ending. Returns the ticket with which the handler's side answers, and the channel that gets
+    /// this answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -62,8 +63,8 @@ impl Endings {
     }
 }
 
-/// Answers a receiver that has ended a claim. If the ticket is dropped without an answer, the receiver learns that no
-/// such claim is open here.
+/// Answers a receiver that wants to end a claim. If the ticket is dropped without an answer, the receiver learns that
+/// the claim is not open at this node.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -72,17 +73,17 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers that the store has the end.
+    /// Answers that the store has the requested end.
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
 
-    /// Answers that the delivery had ended before.
+    /// Answers that the delivery had ended before the request.
     pub(crate) fn came_late(self) {
         self.answer.send_replace(Some(Err(ended())));
     }
 
-    /// Answers that the outcome is not known, since the store did not answer and is not asked again.
+    /// Answers that the outcome is not known: the store did not answer, and it is not asked again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";

@@ -1,4 +1,4 @@
-//! Keeps the open claims and limits the share that each namespace has of them.
+//! Keeps the open claims, and limits the part of them that a namespace may have.
 
 use super::endings::EndTicket;
 use super::tally::Tally;
@@ -9,23 +9,23 @@ use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::Moment;
 use tourbillon_durable::Verdict;
 
-/// A receiver's request about its open claim.
+/// A receiver's request about its open claim, which the handler of the timer gets.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Ends the delivery. The receiver gets its answer once the store has the end.
+    /// Asks to end the delivery. The ticket answers the receiver once the end is stored.
     End(Verdict, EndTicket),
-    /// Prolongs the claim. The channel takes the moment at which the claim expires.
+    /// Asks to prolong the claim. The handler sends the new moment of expiry on the channel.
     Renew(oneshot::Sender<Moment>),
 }
 
-/// The open claims by their names.
+/// The open claims, by their names.
 #[derive(Debug)]
 pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers could not get as many timers as they asked for, since their namespace had its share
-    /// of claims.
+    /// The queues whose receivers want more timers than their namespace may have claims. They are checked again once a
+    /// claim ends.
     starved: HashSet<Reason>,
 }
 
@@ -57,7 +57,7 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim. Returns the channel on which the delivery gets the requests of the claim's receiver.
+    /// Opens a claim. Returns the channel on which the handler gets the requests of the receiver.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), requests: sender };
@@ -67,12 +67,12 @@ impl OpenClaims {
         requests
     }
 
-    /// Returns the open claim of this name if it belongs to the namespace.
+    /// Returns the open claim with this name, if it belongs to the namespace.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&OpenEntry> {
         self.by_name.get(name).filter(|open| *open.namespace == *namespace)
     }
 
-    /// Removes an open claim. Returns `None` if it was not open.
+    /// Removes an open claim. Returns `None` if the claim is not open.
     pub(super) fn remove(&mut self, name: &str) -> Option<OpenEntry> {
         let open = self.by_name.remove(name)?;
         self.by_namespace.remove(&open.namespace);
@@ -90,13 +90,13 @@ impl OpenClaims {
         self.starved.insert(reason.clone());
     }
 
-    /// Takes the queues that [`starve`](Self::starve) has noted: their receivers may get more timers after the end of a
-    /// claim.
+    /// Takes the queues that [`starve`](Self::starve) has noted. After the end of a claim, their receivers may get more
+    /// timers.
     pub(super) fn take_starved(&mut self) -> HashSet<Reason> {
         core::mem::take(&mut self.starved)
     }
 
-    /// Returns whether no claim is left, and no count of a namespace.
+    /// Returns whether all claims and all counts of namespaces are gone.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

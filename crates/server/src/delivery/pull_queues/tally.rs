@@ -1,4 +1,4 @@
-//! Counts the receivers or the claims of each namespace.
+//! Counts something for each namespace, such as receivers or claims.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! Describes the faults of a JSON text in the words of the interface.
+//! Describes the faults of a JSON text in the words of the HTTP interface.
 //!
-//! serde gives the parts of a fault to the error type before it writes a message. So no message of serde is parsed
-//! here.
+//! serde passes the parts of a fault to the error type, which here is [`Fault`]. So the messages of serde need not be
+//! parsed.
 
 use crate::similar::similar;
 use core::fmt;
@@ -9,15 +9,15 @@ use serde::de::{self, Unexpected};
 use std::borrow::Cow;
 use tourbillon_api::Problem;
 
-/// The greatest number of characters that an answer quotes from a request.
+/// The greatest length of a text that an answer quotes from a request, in characters.
 const LONGEST_QUOTE: usize = 64;
 
-/// The kind of value that was expected at a place of the text.
+/// The kind of value that a type expects at a place of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Anything,
     List,
-    /// An object for a derived type, which itself refuses a field that occurs twice.
+    /// An object for a type with derived `Deserialize`. This type itself refuses a field that occurs twice.
     Fields,
     /// An object with any keys.
     Map,
@@ -40,11 +40,11 @@ impl fmt::Display for Expected {
 /// A fault of a JSON text, or of a value in it.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The names of fields and numbers of items that lead to the value, the innermost first.
+    /// The names of the fields and the numbers of the items that lead to the faulty value, the innermost first.
     way: Vec<String>,
     detail: Cow<'static, str>,
-    /// Whether `detail` names only the found value. [`expecting`](Self::expecting) then adds the expected kind of
-    /// value, which the value's own reader does not know.
+    /// Whether `detail` names only the value that was found. Then [`expecting`](Self::expecting) adds the kind of value
+    /// that was expected.
     is_mismatch: bool,
 }
 
@@ -68,7 +68,7 @@ impl Fault {
         Self::new(format!("the field `{}` is there twice", quote(name)))
     }
 
-    /// Adds the expected kind of value to a fault that has named only the found value.
+    /// Adds the expected kind of value to the message, if the message names only the value that was found.
     pub(super) fn expecting(mut self, expected: Expected) -> Self {
         if core::mem::take(&mut self.is_mismatch) {
             self.detail = format!("expected {expected}, not {}", self.detail).into();
@@ -76,7 +76,8 @@ impl Fault {
         self
     }
 
-    /// Adds a step to the way to the faulty value: the name or the number that it has in the value around it.
+    /// Adds a step to the way that leads to the faulty value. `name` is the key or the number of the value that was
+    /// read, within the object or list around it.
     pub(super) fn inside(mut self, name: impl Into<String>) -> Self {
         self.way.push(name.into());
         self
@@ -98,7 +99,7 @@ fn quote(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Makes the fault for an unknown name, with the known name that was probably meant, or with all known names.
+/// Makes the fault for an unknown name. The message has the known name that was probably meant, or all known names.
 fn unknown(fault: &str, name: &str, known: &'static [&'static str]) -> Fault {
     Fault::new(match similar(name, known.iter().copied()) {
         Some(meant) => format!("{fault}; is `{meant}` meant?"),

@@ -1,4 +1,4 @@
-//! Groups dead timers by their destination and their last error, and changes the timers of a group.
+//! Groups dead timers by their destination and their last error. Changes the timers of a group together.
 
 use crate::convert::shown;
 use crate::text::cut;
@@ -8,21 +8,21 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of a group's error, in bytes.
+/// The greatest length of a group's error, in bytes. Errors with the same first bytes belong to the same group.
 const LONGEST_ERROR: usize = 120;
 
-/// A group of dead timers: those with the same destination and the same last error.
+/// A group of dead timers. They have the same destination and the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
-    /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be
-    /// read.
+    /// The destination: the host and port of the callbacks, or the word `queue` and the name of the queue. `elsewhere`
+    /// if the timer's work cannot be read.
     pub(crate) place: Box<str>,
-    /// The beginning of the last error.
+    /// The first bytes of the last error.
     pub(crate) error: Box<str>,
 }
 
 impl DeadGroup {
-    /// Makes the group of this destination and this error. The error is cut to its greatest length.
+    /// Makes the group of a destination and an error. Cuts the error to its greatest length.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }
@@ -43,7 +43,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to the group. An empty place, or an empty error, matches any.
+    /// Returns whether a timer is dead and belongs to the group. An empty destination matches all destinations, and an
+    /// empty error matches all errors.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;
@@ -54,7 +55,7 @@ impl DeadGroup {
     }
 }
 
-/// Replays or drops dead timers: all of the namespace, or those that have the label and are in the group.
+/// Replays or drops the dead timers of a namespace. `label` and `group` limit the work to the timers that match them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -63,7 +64,7 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// Returns the change of a dead timer, or `None` if the timer is not in the group.
+    /// Returns the change of a dead timer. Returns `None` if the timer does not belong to the group.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

@@ -1,12 +1,12 @@
-//! Keeps the progress of operations, and the file of the operations that have not ended.
+//! Keeps the progress of operations, and writes the unfinished operations into a file.
 //!
-//! The file has the operations with their places in their lists. It is written at the start of an operation, at its
-//! end, and once a second in between. After a kill the operation goes on from an earlier place. The timers that it has
-//! cancelled since that place are gone by then, and are not counted.
+//! The file has the unfinished operations, with the positions that they have reached in their lists. It is written when
+//! an operation starts or ends, and once a second in between. After a kill, an operation goes on from the position in
+//! the file. Timers that it cancelled after that position are gone, and are not counted.
 //!
-//! Beside other nodes a shared document of the deployment takes the place of the file, and is written at the same
-//! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a
-//! node that has stopped or died is taken over by the first node that replaces the document:
+//! Beside other nodes, a shared document of the deployment replaces the file, and is written whenever the file would be
+//! written. So each node shows the operations of all nodes, and the last hundred operations that have ended. If a node
+//! has stopped or died, another node takes its operations over. The first node that replaces the document gets them:
 //!
 //! | event | ends as |
 //! |---|---|
@@ -32,30 +32,30 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::TimerStore as _;
 use tourbillon_redis::RedisStore;
 
-/// The greatest number of operations that run at a time. Each namespace has a share of them.
+/// The greatest number of operations that run at the same time. A namespace may have only a part of them.
 const MOST_RUNNING: usize = 16;
 /// The greatest number of ended operations that are remembered.
 const MOST_ENDED: usize = 1_000;
-/// The time for which an operation is shown after its end.
+/// The time after its end for which an operation is shown.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of ended operations that the shared document has.
+/// The greatest number of ended operations in the shared document.
 const MOST_SHARED: usize = 100;
-/// The name of the shared document with the operations of all nodes.
+/// The name of the shared document. It has the operations of all nodes.
 const DOCUMENT: &str = "operations";
-/// The number of attempts to change the document while other nodes change it.
+/// The greatest number of attempts to change the document. An attempt fails if another node changes the document first.
 const TURNS: usize = 64;
-/// The time between two writes of the file, unless an operation starts or ends.
+/// The time between two writes of the file while operations run.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation in the shared document.
+/// The entry of an operation in the shared document.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The node that runs the operation. `None` if that node has stopped.
+    /// The incarnation of the node that runs the operation. `None` if that node has stopped.
     node: Option<u64>,
-    /// The moment at which the operation ended.
+    /// The moment at which the operation ended. `None` if it has not ended.
     ended: Option<UtcMillis>,
 }
 
@@ -70,20 +70,20 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service. Keeps their file or shared document.
+/// The operations of a service, with their file or shared document.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The deployment with the shared document. `None` if no nodes share the timers.
+    /// The deployment with the shared document. `None` if this process uses the timers alone.
     shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the file was last written. The lock is held during a write, so that writes do not overlap.
+    /// The moment at which the file was last written. Locked during a write, so writes do not overlap.
     written: Mutex<Instant>,
-    /// The number of running tasks, for those that wait until none runs.
+    /// The number of running tasks.
     tasks: watch::Sender<usize>,
 }
 
 impl OperationRecords {
-    /// Reads the operations that have not ended from the file.
+    /// Reads the unfinished operations from the file.
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
@@ -104,7 +104,7 @@ impl OperationRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the operations that have not ended.
+    /// Returns the unfinished operations.
     pub(super) fn unfinished(&self) -> File {
         let records = self.lock();
         records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
@@ -114,14 +114,15 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the file, or the shared document. With `stops`, gives up this node's operations, so that other nodes take
-    /// them over. Blocks.
+    /// Writes the file or the shared document. With `stops`, gives up the operations of this node, so other nodes can
+    /// take them over. Blocks.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
             Some(store) => {
                 block_on(self.write_shared(store, stops))?;
-                // The file was left from the time before the service moved to Redis.
+                // A file may be left from the time before the service moved to Redis. Its operations are now in the
+                // document.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
                 }
@@ -144,7 +145,7 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes this node's operations into the shared document.
+    /// Writes the operations of this node into the shared document.
     async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -152,7 +153,7 @@ impl OperationRecords {
             let now = store.now();
             {
                 let mut records = self.lock();
-                // An operation that another node has taken over is no longer this node's.
+                // If another node has taken an operation over, this node gives it up.
                 let is_others =
                     |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
                 records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
@@ -180,7 +181,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes over the operations whose nodes have stopped or are gone. Returns them.
+    /// Takes over the operations of nodes that have stopped or died. Returns these operations.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(store).await?;
@@ -211,12 +212,13 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Returns whether this node still runs an operation. Another node may have taken it over.
+    /// Returns whether this node still runs an operation. Returns false after another node has taken it over.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// Returns an operation by its id, whichever node runs it. `None` if the namespace has no such operation.
+    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
+    /// operation.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         let known = self.get(namespace, id);
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
@@ -224,7 +226,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// Returns all remembered operations of a namespace, of all nodes, the latest first.
+    /// Returns the remembered operations of a namespace, from all nodes. The latest comes first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -235,7 +237,7 @@ impl OperationRecords {
         }
         let mut records = self.lock();
         Self::forget(&mut records);
-        // The records of this node are newer than the document.
+        // The records of this node are newer than the document, so they replace its entries.
         let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
         all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
         let mut all: Vec<_> = all.into_values().collect();
@@ -243,18 +245,18 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the last write is so old that the file must be written again.
+    /// Returns whether the last write was more than a second ago. The file must then be written again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
 
-    /// Counts a running task, until the returned value is dropped.
+    /// Counts a running task until the returned value is dropped.
     pub(super) fn begin_task(&self) -> Task {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation. Fails if too many operations run, or if the namespace has its share of them.
+    /// Adds an operation. Fails if too many operations run, either in all or in the namespace.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -271,12 +273,12 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Removes an operation that could not be begun.
+    /// Removes an operation that failed to begin.
     pub(super) fn remove(&self, id: &str) {
         self.lock().remove(id);
     }
 
-    /// Updates the progress of an operation.
+    /// Replaces the progress of an operation.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation = unfinished.shown(id);
@@ -284,7 +286,7 @@ impl OperationRecords {
         }
     }
 
-    /// Marks an operation as ended. It has failed if `error` is given.
+    /// Marks an operation as ended. If `error` is given, marks it as failed.
     pub(super) fn end(&self, id: &str, error: Option<String>) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation.state =
@@ -295,7 +297,7 @@ impl OperationRecords {
         }
     }
 
-    /// Returns an operation that this process remembers. `None` if the namespace has no such operation.
+    /// Returns an operation that this process remembers. Returns `None` if the namespace has no such operation.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -303,7 +305,7 @@ impl OperationRecords {
         Some(record.operation.clone())
     }
 
-    /// Waits until no task runs, for at most the time `patience`. Returns whether none runs. Blocks.
+    /// Waits until no task runs, for at most `patience`. Returns whether all tasks have ended. Blocks.
     pub(super) fn await_end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while *self.tasks.borrow() > 0 {
@@ -315,7 +317,7 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets operations that ended an hour ago, and the oldest ended operations beyond the limit.
+    /// Forgets operations that ended an hour ago. Also forgets the oldest ended operations if there are too many.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =
@@ -329,7 +331,7 @@ impl OperationRecords {
     }
 }
 
-/// Counts one running task. Dropped when the task ends.
+/// Counts one running task. Dropping the value ends the count.
 pub(super) struct Task(watch::Sender<usize>);
 
 impl Drop for Task {

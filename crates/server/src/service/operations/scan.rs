@@ -1,4 +1,4 @@
-//! Runs one operation: walks through its lists of timers and changes them page by page.
+//! Runs one operation. Reads its lists of timers page by page, and changes the timers of each page.
 
 use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};
@@ -11,32 +11,32 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation changes in one transaction.
+/// The number of timers that an operation reads and changes at once, with a store in a file.
 const AT_ONCE: u32 = 200;
-/// The number of timers in a page on Redis. Pages are larger there: no transaction has all timers of a page, and a page
-/// by the beginning of the key asks every set of keys.
+/// The number of timers that an operation reads and changes at once, on Redis. It is larger than [`AT_ONCE`]: no
+/// transaction has all timers of a page, and a page by key prefix asks every set of keys.
 const AT_ONCE_SHARED: u32 = 1_000;
-/// The number of occurrences that a backfill creates in one transaction.
+/// The number of occurrences that a backfill creates at once.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The shortest pause after an error of the store. Each further error doubles the pause.
+/// The pause after a first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause after an error of the store.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 impl Operations {
-    /// Runs an operation in a task of its own.
+    /// Runs an operation in its own task.
     pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
         tokio::spawn(async move {
             scan.run().await;
-            // The scan is dropped by now. So once no task is counted, no task holds the store, and the store may be
-            // opened again.
+            // The scan is already dropped here. So once no task is counted, no task holds the store, and the store may
+            // be opened again.
             drop(task);
         });
     }
 }
 
-/// Walks over the timers of one operation.
+/// Reads and changes the timers of one operation.
 struct BulkScan {
     operations: Arc<Operations>,
     id: Box<str>,
@@ -48,7 +48,7 @@ impl BulkScan {
         Self { operations, id, unfinished }
     }
 
-    /// Runs until the operation ends or the service stops.
+    /// Runs until the operation ends, the service stops, or another node takes the operation over.
     async fn run(mut self) {
         let lists = self.unfinished.work.lists(&self.unfinished.namespace);
         let operations = Arc::clone(&self.operations);
@@ -61,7 +61,7 @@ impl BulkScan {
             let Some(list) = lists.get(self.unfinished.list) else { break None };
             let step = self.step(list).await;
             if !operations.records.has(&self.id) {
-                // Another node has taken the operation over.
+                // Another node has taken over the operation.
                 return;
             }
             operations.records.update(&self.id, &self.unfinished);
@@ -73,7 +73,8 @@ impl BulkScan {
                         () = operations.stop.begun() => {}
                     }
                 }
-                // A store that is being closed fails for good: the next start goes on.
+                // While the service stops, the store is closed, and every call fails. The next start continues the
+                // operation.
                 Err(_) if operations.stop.has_begun() => {}
                 Err(error) => break Some(unavailable(&error).detail),
             }
@@ -85,11 +86,11 @@ impl BulkScan {
         let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
         operations.records.end(&self.id, error);
         operations.record_audit(&self.id, &self.unfinished, end).await;
-        // If the file cannot be written, the next start finds nothing left to do.
+        // If this write fails, the next start runs the operation again and finds nothing left to do.
         drop(operations.write_records().await);
     }
 
-    /// Takes one step: changes a page of timers, or creates some occurrences of a backfill.
+    /// Makes one step: changes a page of timers, or creates some occurrences of a backfill.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -116,8 +117,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of a change. `before` is the timer before the change, and `at` a moment before the
-    /// change.
+    /// Counts and records the effect of a change. `before` is the timer before the change, and `at` is a moment before
+    /// the change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -131,7 +132,7 @@ impl BulkScan {
                 unfinished.in_flight += 1;
                 recorder.cancelled_in_bulk(&unfinished.namespace, before.id, None);
             }
-            // Only a replay has this effect among these changes.
+            // A replay is the only change of an operation with this effect.
             Some(Effect::Changed(Changed::Changed)) => {
                 unfinished.changed += 1;
                 recorder.replayed(before, at);

@@ -1,4 +1,4 @@
-//! Judges the service's condition: its health, its readiness, and its counts.
+//! Judges the service's condition: whether it is alive, healthy and ready. Also counts its timers.
 
 use super::hosts::hosts_now;
 use super::liveness::Liveness;
@@ -16,11 +16,11 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The time within which the store must answer a small read.
+/// The longest time for the answer to a small read of the store.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time for which a shared store may fail before the node counts as cut off from it.
+/// The time after which a node counts as cut off from a shared store that fails.
 const OUT: Duration = Duration::from_secs(2);
-/// The greatest number of shown hosts.
+/// The greatest number of hosts that are shown.
 const MOST_HOSTS: usize = 100;
 
 /// Judges the condition of a service.
@@ -33,7 +33,7 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of running handlers. With this number, the loop that delivers timers claims no more.
+    /// The greatest number of running handlers. If this many run, the loop that delivers timers claims no more timers.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -62,14 +62,14 @@ impl Condition {
         }
     }
 
-    /// Returns for how long the loop that delivers timers has not polled although timers were due, or for how long the
-    /// store fails. `overdue` is the time since the oldest pending timer was due.
+    /// Returns for how long the delivery loop has not polled although timers were due. If the store fails, returns for
+    /// how long it has failed. `overdue` is the time since the oldest pending timer was due.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
             Health::StoreHangs(time) => time,
             Health::StoreFails { since, .. } => since,
-            // The loop has not seen the timers that became due after its last claim.
+            // The age is at most the time since the last claim, and at most the time for which a timer has been due.
             _ => overdue.min(silent),
         }
     }
@@ -78,7 +78,8 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons against it.
+    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons why the
+    /// service is not ready.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {
@@ -109,7 +110,8 @@ impl Condition {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         if let Some(error) = self.refusal() {
-            // A refusal may come from a part of the store that is away. It says nothing of the other parts.
+            // The refusal may come from a part of the store that cannot be reached. The other parts may still take
+            // changes.
             let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
             if !(is_part_away && may_be_of_part) {
                 reasons.push(format!("changes are refused: {error}"));
@@ -118,13 +120,15 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns why the store refuses changes of all callers. A refusal lasts until a change of its kind succeeds.
+    /// Returns the reason why the store refuses changes of all callers. A refusal of a kind of changes lasts until a
+    /// change of this kind succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Reads a little from the store. Returns how many parts of the store cannot be used, and how many parts it has. If
-    /// more than half can be used, this service does most of its work, and every other node is in the same state.
+    /// Reads a little from the store. Returns the number of parts of the store that cannot be used, and the number of
+    /// all parts. If more than half can be used, the node counts as ready: it does most of its work, and other nodes
+    /// could do no more.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -133,7 +137,7 @@ impl Condition {
         Ok((away.count(), nodes.shards.len()))
     }
 
-    /// Counts the stored timers, without the internal timers of schedules.
+    /// Counts the stored timers. Leaves out the internal timers of schedules.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let mut counts = self.timers.counts().await?;
         counts.by_namespace.retain(|(namespace, _), _| !namespace.starts_with(Schedules::NAMESPACES));
@@ -158,7 +162,12 @@ impl Condition {
         view.collect()
     }
 
-    /// Returns the service's counts for a person.
+    /// Returns how many of the deliveries that are done were timers of users. The others were decisions of schedules.
+    pub(crate) fn delivered(&self, done: u64) -> u64 {
+        done.saturating_sub(self.counters.decisions.get())
+    }
+
+    /// Returns the numbers of the service that a person may want to see.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
         let stats = self.timers.stats();
@@ -174,7 +183,7 @@ impl Condition {
             damaged: counts.quarantined,
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters.created.get(),
-            delivered: stats.done.saturating_sub(self.counters.decisions.get()),
+            delivered: self.delivered(stats.done),
             failed: stats.retried + stats.dead,
             cancelled: self.counters.cancelled.get(),
             last_fire: self.in_flight.last_fire().map(moment),

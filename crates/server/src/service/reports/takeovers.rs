@@ -1,10 +1,10 @@
-//! Logs the shards that this node has taken over from nodes that are gone.
+//! Logs when this node has taken over shards of nodes that have stopped or died.
 
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Nodes;
 use tracing::warn;
 
-/// The number of takeovers of each shard at the last check. `None` before the first check.
+/// The number of takeovers of each shard, as of the last check. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 

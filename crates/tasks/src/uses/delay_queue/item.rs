@@ -19,8 +19,8 @@ pub struct DueItem<T> {
     pub id: Delayed,
     /// The moment at which the item became due.
     pub deadline: Timestamp,
-    /// The time between the deadline and the moment at which the queue found the item due. A receiver finds it, or the
-    /// queue's timer, which then wakes a receiver. The item may have waited for its receiver after that. The present
-    /// moment minus the deadline includes that wait.
+    /// The time between the deadline and the moment at which the queue found the item due. Either a receiver finds the
+    /// item due, or the queue's timer does and wakes a receiver. Until the item is received, more time may pass. The
+    /// present moment minus the deadline includes that time.
     pub lateness: Duration,
 }

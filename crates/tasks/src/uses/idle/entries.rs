@@ -25,12 +25,13 @@ pub(super) struct Link<I: Key> {
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer: the timer calls it when due. The connection's handle and the map share it.
+/// The owner of a connection's timer. The timer calls this owner when it is due. The connection's handle and the map
+/// share it.
 pub(super) struct End<I: Key> {
     /// The timer, or the reason why it was refused. In the second case, the connection never joins the map.
     pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
-    /// When the connection reaches its maximum age.
+    /// The moment at which the connection reaches its maximum age.
     last: Timestamp,
     pub(super) id: I,
     shared: Weak<Shared<I>>,
@@ -68,8 +69,8 @@ impl<I: Key> OnDue for End<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map if `may_be` allows it. Returns the id to the caller that removes it, and
-    /// `None` to all others.
+    /// Takes a connection out of the map, if `may_be` allows it. Only the caller that takes the connection out gets the
+    /// id.
     pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
         end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)

@@ -6,11 +6,12 @@
 //!    └────────────────┴──────end───────┴─────► ended
 //! ```
 //! *joining*: the connection is in the map, and its timer is not armed yet. *live*: it may be touched and removed.
-//! *expiring*: it is still in the map, but its owner has learnt that its expiry has begun, so no removal may succeed
-//! any more. *ended*: it is out of the map.
+//! *expiring*: it is still in the map, but its owner has seen that its expiry has begun. So no removal may succeed any
+//! more. *ended*: it is out of the map.
 //!
-//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. All other
-//! steps except the owner's touch happen under that lock, or do not depend on the steps of another thread.
+//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. The other
+//! steps happen under that lock too, or do not depend on the steps of another thread. Only the owner's touch is
+//! different: see the table.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |
@@ -34,8 +35,8 @@ impl Life {
 
     /// Makes a joining connection live, unless it has ended before.
     pub(crate) fn join(&self) {
-        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on
-        // this.
+        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on the
+        // new state.
         let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -45,7 +46,7 @@ impl Life {
         self.0.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Returns whether the connection is live. The caller must have armed its timer just before.
+    /// Returns whether the connection is live. The caller must have armed the connection's timer just before.
     #[inline]
     pub(crate) fn is_live_after_arming(&self) -> bool {
         // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.
@@ -74,13 +75,13 @@ impl Life {
 
     /// Marks a live connection as expiring: its expiry has begun and cannot be stopped.
     pub(crate) fn expire(&self) {
-        // Ordering: Relaxed. The caller's own removal comes after this. Between other threads' removals, the map's lock
-        // decides.
+        // Ordering: Relaxed. A later removal by this thread sees the state. Between removals by other threads, the
+        // map's lock decides.
         let _ = self.0.compare_exchange(LIVE, EXPIRING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn may_be_removed(&self) -> bool {
-        // Ordering: Relaxed. As in `expire`.
+        // Ordering: Relaxed, for the same reason as in `expire`.
         self.0.load(Ordering::Relaxed) != EXPIRING
     }
 

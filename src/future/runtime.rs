@@ -31,8 +31,12 @@
 //!   armed, so the future uses the process's shards.
 //! - *Two threads of a runtime ask for its first place.* The lock of all places decides; the later gets the same place.
 //! - *A runtime takes a place that a thread turns alone.* It does not: only free places are given.
+//! - *A test has moved the clock of the runtime ahead* (feature `test-util`). The wheels are ahead with it, so the place
+//!   is not given again. A future that outlives such a runtime waits for ever.
 //! - *The child of a fork.* It has its parent's places without their threads. Each refuses timers, so none is given.
 
+#[cfg(feature = "test-util")]
+use super::paused::RuntimeClock;
 use super::wakeup::Wakeup;
 use crate::api::builder::Builder;
 use crate::api::handle::Handle;
@@ -64,6 +68,8 @@ pub(crate) struct Place {
     /// The number of stays that have ended.
     stay: AtomicU64,
     occupancy: Mutex<Occupancy>,
+    #[cfg(feature = "test-util")]
+    clock: RuntimeClock,
 }
 
 struct Occupancy {
@@ -178,10 +184,18 @@ impl Place {
     fn new() -> Result<&'static Self, BuildError> {
         let builder = Builder::new().tick(TICK);
         #[cfg(feature = "test-util")]
-        let builder = builder.clock(super::paused::RuntimeClock);
+        let clock = RuntimeClock::default();
+        #[cfg(feature = "test-util")]
+        let builder = builder.clock(clock.clone());
         let (shards, mut loops) = builder.loops(1)?;
         let occupancy = Occupancy { state: State::Free(loops.remove(0)), runtime: None };
-        Ok(Box::leak(Box::new(Self { shards, stay: AtomicU64::new(0), occupancy: Mutex::new(occupancy) })))
+        Ok(Box::leak(Box::new(Self {
+            shards,
+            stay: AtomicU64::new(0),
+            occupancy: Mutex::new(occupancy),
+            #[cfg(feature = "test-util")]
+            clock,
+        })))
     }
 
     /// The engine for futures on the place's shards.
@@ -245,6 +259,11 @@ impl Place {
         // Ordering: Relaxed. See `Stay::lasts`.
         self.stay.fetch_add(1, Ordering::Relaxed);
         drop(occupancy);
+        #[cfg(feature = "test-util")]
+        if self.clock.was_ahead() {
+            // The place is lost, as its runtime's time is.
+            return;
+        }
         let shard = match state {
             State::Given(shard) => Some(shard),
             // The task has dropped the shard.

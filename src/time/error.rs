@@ -1,6 +1,7 @@
-//! The error of a future that did not complete in time.
+//! The errors of this module.
 
 use core::fmt;
+pub use tokio::time::error::Error;
 
 /// The error of a [`Timeout`](super::Timeout): the deadline passed before the future completed.
 #[derive(Debug, PartialEq, Eq)]

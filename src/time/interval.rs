@@ -14,6 +14,7 @@ const IN_TIME: Duration = Duration::from_millis(5);
 /// # Panics
 ///
 /// Panics if `period` is zero.
+#[must_use]
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     interval_at(Instant::now(), period)
@@ -24,6 +25,7 @@ pub fn interval(period: Duration) -> Interval {
 /// # Panics
 ///
 /// Panics if `period` is zero.
+#[must_use]
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "`period` must be non-zero.");
@@ -91,6 +93,7 @@ impl Interval {
     }
 
     /// What happens to ticks that are taken more than 5 ms late.
+    #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
@@ -101,6 +104,7 @@ impl Interval {
     }
 
     /// The time from one tick to the next.
+    #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }

@@ -19,7 +19,6 @@
 //! | a future that outlives its runtime | it completes in time | its next poll panics |
 //! | the runtime of a future | the one in which it is first polled | the one in which it is made |
 //! | [`Sleep`] | is `Unpin` | has to be pinned |
-//! | [`Sleep::is_elapsed`] before the first poll | true once the deadline has passed | false |
 //! | lateness | up to 64 µs more, for the tick of the engine | rounded up to a millisecond |
 //!
 //! # Examples

@@ -1,6 +1,7 @@
 //! A future that completes at a deadline.
 
 use super::{Duration, Instant, far_future};
+use crate::base::tick::Timestamp;
 use crate::future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
@@ -29,23 +30,22 @@ pub struct Sleep {
 
 impl Sleep {
     /// The moment at which the sleep completes.
+    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether the deadline has passed.
+    /// Returns whether the sleep was polled and its deadline has passed.
+    #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        match &self.sleep {
-            Some(sleep) => sleep.is_elapsed(),
-            None => self.deadline <= Instant::now(),
-        }
+        self.sleep.as_ref().is_some_and(future::Sleep::is_elapsed)
     }
 
     /// Gives the sleep another deadline, before or after its completion.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
-            sleep.reset(deadline.into_std().into());
+            sleep.reset(timestamp(deadline));
         }
     }
 
@@ -53,16 +53,21 @@ impl Sleep {
     pub(super) fn reset_silently(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
-            sleep.put(deadline.into_std().into());
+            sleep.put(timestamp(deadline));
         }
     }
 
     /// Polls without a look at the task's budget.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.deadline.into_std().into();
+        let deadline = timestamp(self.deadline);
         let sleep = self.sleep.get_or_insert_with(|| future::sleep_until(deadline));
         Pin::new(sleep).poll(cx)
     }
+}
+
+/// Returns the moment on the engine's clock. The last moment of that clock would mean that the sleep never ends.
+fn timestamp(deadline: Instant) -> Timestamp {
+    Timestamp::from(deadline.into_std()).min(Timestamp::MAX - Duration::from_nanos(1))
 }
 
 impl Future for Sleep {

@@ -2,9 +2,9 @@
 //!
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
 //! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. With the
-//! feature `tokio`, a thread inside a tokio runtime uses shards that a task of the runtime turns: see the module `time`.
-//! The handle that [`Shards::futures`] returns has the same functions as methods. A program may also make an engine for
-//! futures with threads of its own ([`Builder::start_futures`]).
+//! feature `tokio`, a thread inside a tokio runtime uses shards that a task of that runtime turns (see the module
+//! `time`). The handle that [`Shards::futures`] returns has the same functions as methods. A program may also make an
+//! engine for futures with threads of its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures

@@ -29,14 +29,12 @@
 //!   for ever, in whichever thread its future is polled later.
 //! - *A runtime that is ending asks for a place.* It drops the task at once. The place is left before the future is
 //!   armed, so the future uses the process's shards.
-//! - *Two threads of a runtime ask for its first place.* The lock of all places decides; the later gets the same place.
+//! - *Two threads of a runtime ask for its first place.* The lock of all places decides. Both get the same place.
 //! - *A runtime takes a place that a thread turns alone.* It does not: only free places are given.
-//! - *A test has moved the clock of the runtime ahead* (feature `test-util`). The wheels are ahead with it, so the place
-//!   is not given again. A future that outlives such a runtime waits for ever.
+//! - *A test has moved the clock of the runtime ahead* (feature `test-util`). The wheels are ahead with it, so no other
+//!   runtime gets the place. A future that outlives such a runtime waits for ever.
 //! - *The child of a fork.* It has its parent's places without their threads. Each refuses timers, so none is given.
 
-#[cfg(feature = "test-util")]
-use super::paused::RuntimeClock;
 use super::wakeup::Wakeup;
 use crate::api::builder::Builder;
 use crate::api::handle::Handle;
@@ -48,14 +46,16 @@ use crate::base::sync::{
     AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, ignore_poison, park_timeout, thread,
 };
 use crate::shard::LoopLeft;
+#[cfg(feature = "test-util")]
+use crate::system::clock::runtime::RuntimeClock;
 use core::cell::Cell;
 use core::time::Duration;
 use core::{fmt, mem};
 use std::panic::catch_unwind;
 use tokio::runtime::{self, Handle as Runtime};
 
-/// The tick of a runtime's shards. tokio rounds a deadline up to a millisecond of its own; a finer tick here adds little
-/// to that.
+/// The tick of a runtime's shards. tokio rounds the sleep of the turning task up to a millisecond, and a tick adds
+/// little to that.
 const TICK: Duration = Duration::from_micros(64);
 /// The budget of one turn of a thread.
 const BUDGET: usize = 1_024;

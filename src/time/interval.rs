@@ -1,10 +1,12 @@
 //! Ticks at a fixed period.
 
 use super::sleep::{Sleep, sleep_until};
-use super::{Duration, Instant, MissedTickBehavior, far_future};
+use crate::system::clock::runtime::{self, Instant};
 use core::future::poll_fn;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
+use core::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// The longest delay with which a tick is not missed.
 const IN_TIME: Duration = Duration::from_millis(5);
@@ -17,7 +19,7 @@ const IN_TIME: Duration = Duration::from_millis(5);
 #[must_use]
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
-    interval_at(Instant::now(), period)
+    interval_at(runtime::now(), period)
 }
 
 /// Ticks at `start`, and every `period` from then on. See `tokio::time::interval_at`.
@@ -51,7 +53,7 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
-        self.sleep.reset_silently(self.next(due, Instant::now()));
+        self.sleep.reset_silently(self.next(due, runtime::now()));
         Poll::Ready(due)
     }
 
@@ -69,7 +71,7 @@ impl Interval {
             }
             _ => due.checked_add(self.period),
         };
-        next.unwrap_or_else(far_future)
+        next.unwrap_or_else(|| runtime::far_from(now))
     }
 
     /// Moves the next tick to one period from now.
@@ -84,7 +86,7 @@ impl Interval {
 
     /// Moves the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        self.reset_at(Instant::now().checked_add(after).unwrap_or_else(far_future));
+        self.reset_at(runtime::after(after));
     }
 
     /// Moves the next tick to `deadline`.

@@ -40,9 +40,9 @@ mod interval;
 mod sleep;
 mod timeout;
 
+pub use core::time::Duration;
 pub use interval::{Interval, interval, interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
-pub use std::time::Duration;
 pub use timeout::{Timeout, timeout, timeout_at};
 pub use tokio::time::{Instant, MissedTickBehavior};
 #[cfg(feature = "test-util")]
@@ -78,9 +78,4 @@ use crate::future::runtime;
 #[must_use]
 pub fn shards() -> Option<Shards> {
     runtime::current().map(|place| place.shards().clone())
-}
-
-/// A moment that is as good as never, where a deadline cannot be computed: some 30 years from now, as in tokio.
-fn far_future() -> Instant {
-    Instant::now() + Duration::from_secs(30 * 365 * 86_400)
 }

@@ -1,15 +1,16 @@
 //! A future that completes at a deadline.
 
-use super::{Duration, Instant, far_future};
 use crate::base::tick::Timestamp;
 use crate::future;
+use crate::system::clock::runtime::{Instant, after};
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
+use core::time::Duration;
 use tokio::task::coop::poll_proceed;
 
 /// Completes `duration` from now, or later; never earlier. See `tokio::time::sleep`.
 pub fn sleep(duration: Duration) -> Sleep {
-    sleep_until(Instant::now().checked_add(duration).unwrap_or_else(far_future))
+    sleep_until(after(duration))
 }
 
 /// Completes at `deadline`, or later; never earlier. See `tokio::time::sleep_until`.

@@ -2,10 +2,11 @@
 
 use super::error::Elapsed;
 use super::sleep::{Sleep, sleep, sleep_until};
-use super::{Duration, Instant};
+use crate::system::clock::runtime::Instant;
 use core::future::IntoFuture;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use pin_project_lite::pin_project;
 
 /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `duration` from now. See

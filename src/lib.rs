@@ -81,6 +81,8 @@
 //! key, idle timeouts, expiring maps and delay queues, all on one engine.
 //!
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
+//! - `tokio`: the names of `tokio::time`, in the module `time`. A task of the runtime turns the timers.
+//! - `test-util`: timers inside a tokio runtime follow the runtime's clock, which a test may pause.
 //! - `rayon`: `Builder::rayon_pool` runs handlers on the caller's rayon pool.
 //! - `metrics`: `Stats::record` publishes [`Stats`] to the `metrics` facade. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and when it
@@ -119,6 +121,8 @@ mod report;
 mod api;
 #[cfg(feature = "async")]
 pub mod future;
+#[cfg(feature = "tokio")]
+pub mod time;
 
 // Floor 9: the seam for layers that are built on the engine.
 pub mod extend;

@@ -1,17 +1,18 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
-//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. The handle
-//! that [`Shards::futures`] returns has the same functions as methods. A program may also make an engine for futures
-//! with threads of its own ([`Builder::start_futures`]).
+//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. With the
+//! feature `tokio`, a thread inside a tokio runtime uses shards that a task of that runtime turns (see the module
+//! `time`). The handle that [`Shards::futures`] returns has the same functions as methods. A program may also make an
+//! engine for futures with threads of its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! Making a future with a delay reads the clock; making a future with a deadline does not. Nothing more happens before
-//! the future is polled. Dropping a future disarms it. The thread that runs the shard wakes the tasks. A waker may use
-//! the engine, but the waker holds up the shard while it runs, and a thread that shuts the engine down waits for the
-//! waker. A future that moves to another task wakes the task that polled it last.
+//! Making a sleep with a delay reads the clock. A timeout reads no clock before its future is pending. Nothing more
+//! happens before the future is polled. Dropping a future disarms it. The thread that runs the shard wakes the tasks. A
+//! waker may use the engine, but the waker holds up the shard while it runs, and a thread that shuts the engine down
+//! waits for the waker. A future that moves to another task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
@@ -65,6 +66,10 @@
 mod block_on;
 mod engine;
 mod interval;
+#[cfg(feature = "test-util")]
+mod paused;
+#[cfg(feature = "tokio")]
+pub(crate) mod runtime;
 mod sleep;
 mod source;
 mod timeout;
@@ -84,6 +89,7 @@ use crate::api::handle::Handle;
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 use source::{Source, current};
+use timeout::End;
 
 impl Handle<Wakeup> {
     /// Returns a future that completes `delay` from now: see [`sleep`].
@@ -96,14 +102,14 @@ impl Handle<Wakeup> {
         Sleep::new(Source::Given(self.clone()), deadline)
     }
 
-    /// Limits the time of `future` to `delay` from now: see [`timeout`].
+    /// Limits the time for which `future` may be pending: see [`timeout`].
     pub fn timeout<F: IntoFuture>(&self, delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep(delay))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::After(delay))
     }
 
     /// Limits the time of `future` by `deadline`: see [`timeout_at`].
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep_until(deadline))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::At(deadline))
     }
 
     /// Makes a timeout that limits one future after the other: see [`reusable_timeout`].
@@ -161,14 +167,15 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, it
-/// completes with [`Elapsed`]. See [`Timeout`].
+/// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for
+/// `delay`. The delay counts from the first poll that finds `future` pending, so a future that is ready reads no clock.
+/// [`timeout_at`] counts from another moment. See [`Timeout`].
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep(delay))
+    Timeout::new(future.into_future(), None, End::After(delay))
 }
 
 /// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
@@ -176,9 +183,9 @@ pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFutu
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep_until(deadline))
+    Timeout::new(future.into_future(), None, End::At(deadline))
 }
 
 /// Makes a timeout that limits one future after the other, for example the requests of a connection. See

@@ -1,5 +1,7 @@
 //! A future that completes at a deadline.
 
+#[cfg(feature = "test-util")]
+use super::paused::PausedSleep;
 use super::source::Source;
 use super::wakeup::Wakeup;
 use crate::api::timer::Timer;
@@ -80,12 +82,23 @@ pub struct Sleep {
     /// Whether the deadline was in the future when it was set or checked. If so, polls ask only whether the timer has
     /// fired, and read no clock.
     is_ahead: bool,
+    /// The sleep of tokio that stands in for the timer while the clock of the runtime is paused.
+    #[cfg(feature = "test-util")]
+    paused: Option<PausedSleep>,
 }
 
 impl Sleep {
     #[inline]
     pub(super) fn new(source: Source, deadline: Timestamp) -> Self {
-        Self { source, deadline, timer: None, armed_for: None, is_ahead: false }
+        Self {
+            source,
+            deadline,
+            timer: None,
+            armed_for: None,
+            is_ahead: false,
+            #[cfg(feature = "test-util")]
+            paused: None,
+        }
     }
 
     /// Returns the moment at which the sleep completes.
@@ -132,6 +145,12 @@ impl Sleep {
     /// The same as [`Timer::arm_at`].
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = &mut self.paused {
+            paused.reset(deadline);
+            self.deadline = deadline;
+            return;
+        }
         self.put(deadline);
         if let Some(timer) = &self.timer {
             let is_armed = timer.arm_at(deadline).is_ok();
@@ -170,12 +189,14 @@ impl Sleep {
     /// Gives the sleep another deadline, without arming the timer. The next poll arms the timer if the deadline has not
     /// passed.
     #[inline]
-    pub(super) fn put(&mut self, deadline: Timestamp) {
+    pub(crate) fn put(&mut self, deadline: Timestamp) {
         self.deadline = deadline;
         self.is_ahead = false;
         if let Some(timer) = &self.timer {
             timer.payload().cell.forget();
         }
+        #[cfg(feature = "test-util")]
+        drop(self.paused.take());
     }
 
     /// Gives the sleep a deadline `delay` from now, without arming the timer. The next poll arms the timer.
@@ -188,6 +209,8 @@ impl Sleep {
     /// Disarms the timer, so that the sleep wakes no task before it is polled again.
     #[inline]
     pub(super) fn stop(&mut self) {
+        #[cfg(feature = "test-util")]
+        drop(self.paused.take());
         if self.armed_for.take().is_some()
             && let Some(timer) = &self.timer
         {
@@ -196,6 +219,10 @@ impl Sleep {
     }
 
     fn has_fired(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = &self.paused {
+            return paused.is_elapsed();
+        }
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
@@ -225,6 +252,10 @@ impl Sleep {
             }
             self.is_ahead = true;
         }
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = self.paused_sleep() {
+            return paused.poll(cx).map(Ok);
+        }
         let deadline = self.deadline;
         let is_armed = self.armed_for == Some(deadline);
         let Some(timer) = self.timer_or_wake(cx) else {
@@ -245,6 +276,18 @@ impl Sleep {
             return Poll::Ready(Ok(()));
         }
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
+    }
+
+    /// Returns the sleep of tokio that stands in for the timer. It begins now if the runtime's clock is paused and no
+    /// timer is armed.
+    #[cfg(feature = "test-util")]
+    fn paused_sleep(&mut self) -> Option<&mut PausedSleep> {
+        let may_begin =
+            self.armed_for.is_none() && self.deadline != Timestamp::MAX && self.source.is_runtime();
+        if self.paused.is_none() && may_begin {
+            self.paused = PausedSleep::begin(self.deadline);
+        }
+        self.paused.as_mut()
     }
 
     /// Returns the result of a poll when the engine fires no timers any more.

@@ -1,25 +1,39 @@
-//! Chooses the engine for a future: the process's own engine, the engine of the shards that the thread has entered, or
-//! a given engine.
+//! Chooses the engine for a future: the engine of the shards that the thread has entered, the engine of the thread's
+//! tokio runtime, the process's own engine, or a given engine.
 
+#[cfg(feature = "tokio")]
+use super::runtime::{self, Place};
 use super::wakeup::Wakeup;
 use crate::api::global;
 use crate::api::handle::Handle;
 use crate::api::shards;
 use crate::base::sync::OnceLock;
+use core::fmt;
 
 /// The engine on which a future waits.
 #[derive(Clone)]
 pub(super) enum Source {
     /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
+    /// The engine that a tokio runtime turns.
+    #[cfg(feature = "tokio")]
+    Runtime(&'static Place),
     Given(Handle<Wakeup>),
 }
 
 impl Source {
+    /// Whether the engine is that of a tokio runtime, whose clock a test may pause.
+    #[cfg(feature = "test-util")]
+    pub(super) fn is_runtime(&self) -> bool {
+        matches!(self, Self::Runtime(_))
+    }
+
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         match self {
             Self::Global(handle) => handle,
+            #[cfg(feature = "tokio")]
+            Self::Runtime(place) => place.handle(),
             Self::Given(handle) => handle,
         }
     }
@@ -40,11 +54,22 @@ pub fn global() -> &'static Handle<Wakeup> {
     })
 }
 
-/// Returns the engine for futures on the current shards.
+/// Returns the engine for futures on the current shards: those that the thread has entered, or else those of its tokio
+/// runtime, or else the process's own.
 #[inline]
 pub(super) fn current() -> Source {
-    match shards::entered() {
-        Some(shards) => Source::Given(shards.futures().clone()),
-        None => Source::Global(global()),
+    if let Some(shards) = shards::entered() {
+        return Source::Given(shards.futures().clone());
+    }
+    #[cfg(feature = "tokio")]
+    if let Some(place) = runtime::current() {
+        return Source::Runtime(place);
+    }
+    Source::Global(global())
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
     }
 }

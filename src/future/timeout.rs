@@ -1,6 +1,7 @@
 //! Timeouts: limits on the time that a future may take.
 
 use super::sleep::{ShutDown, Sleep};
+use super::source::{Source, current};
 use crate::base::tick::Timestamp;
 use core::fmt;
 use core::future::Future;
@@ -46,8 +47,9 @@ pin_project! {
     /// A future that completes with the output of an inner future. Once the deadline has passed or the engine was shut
     /// down, it completes with [`Elapsed`].
     ///
-    /// Each poll polls the inner future first. So an inner future that is ready at once uses no timer, and never times
-    /// out.
+    /// Each poll polls the inner future first. So an inner future that is ready at once uses no timer, reads no clock,
+    /// and never times out. The delay of [`timeout`](super::timeout) counts from the first poll that finds the inner
+    /// future pending.
     ///
     /// After the deadline has passed, the timeout keeps the inner future until the timeout itself is dropped.
     #[must_use = "futures do nothing unless polled"]
@@ -55,14 +57,52 @@ pin_project! {
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        sleep: Sleep,
+        limit: Limit,
+    }
+}
+
+/// The limit on the time of a future.
+#[derive(Debug)]
+enum Limit {
+    /// The inner future was not pending yet.
+    Ahead(Option<Source>, End),
+    Begun(Sleep),
+}
+
+/// The end of the time of a future.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    At(Timestamp),
+    /// The time from the first poll that finds the future pending.
+    After(Duration),
+}
+
+impl Limit {
+    /// Polls the sleep until the limit, which begins now at the latest.
+    #[inline]
+    fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
+        let mut sleep = match self {
+            Self::Begun(sleep) => return sleep.poll_elapsed(cx),
+            Self::Ahead(source, end) => {
+                let source = source.take().unwrap_or_else(current);
+                let deadline = match *end {
+                    End::At(deadline) => deadline,
+                    End::After(delay) => source.handle().now() + delay,
+                };
+                Sleep::new(source, deadline)
+            }
+        };
+        let outcome = sleep.poll_elapsed(cx);
+        *self = Self::Begun(sleep);
+        outcome
     }
 }
 
 impl<F> Timeout<F> {
+    /// A limit on the engine of `source`, or of the thread that finds the inner future pending first.
     #[inline]
-    pub(super) fn new(future: F, sleep: Sleep) -> Self {
-        Self { future, sleep }
+    pub(super) fn new(future: F, source: Option<Source>, end: End) -> Self {
+        Self { future, limit: Limit::Ahead(source, end) }
     }
 
     /// Returns a reference to the inner future.
@@ -87,20 +127,20 @@ impl<F: Future> Future for Timeout<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        poll_within(this.future, this.sleep, cx)
+        poll_within(this.future, |cx| this.limit.poll_elapsed(cx), cx)
     }
 }
 
 #[inline]
 fn poll_within<F: Future>(
     future: Pin<&mut F>,
-    sleep: &mut Sleep,
+    poll_limit: impl FnOnce(&mut Context<'_>) -> Poll<Result<(), ShutDown>>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, Elapsed>> {
     if let Poll::Ready(output) = future.poll(cx) {
         return Poll::Ready(Ok(output));
     }
-    sleep.poll_elapsed(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
+    poll_limit(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
 }
 
 /// A timeout that limits one future after the other. For example, a connection has a timeout and uses it for each
@@ -182,6 +222,6 @@ impl<F: Future> Future for Within<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        poll_within(this.future, this.sleep, cx)
+        poll_within(this.future, |cx| this.sleep.poll_elapsed(cx), cx)
     }
 }

@@ -10,6 +10,8 @@ mod counter;
 mod engine_clock;
 mod manual;
 mod monotonic;
+#[cfg(feature = "tokio")]
+pub(crate) mod runtime;
 mod system;
 mod upper;
 

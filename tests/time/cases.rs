@@ -1,0 +1,187 @@
+//! The cases of a time module. `main.rs` mounts this file on tokio's module and on this crate's, each as `super::time`.
+//!
+//! Most cases run on a clock that stands still until the case moves it or the runtime is idle. On such a clock all
+//! times are exact, because the clock started at a whole tick of its runtime. A case in real time only checks that
+//! nothing happens early and that everything ends.
+
+use super::time::{self, Duration, Instant};
+use crate::support::MS;
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use tokio::runtime::{Builder, Runtime};
+
+#[path = "cases/budget.rs"]
+mod budget;
+#[path = "cases/differences.rs"]
+mod differences;
+#[path = "cases/instants.rs"]
+mod instants;
+#[path = "cases/interval.rs"]
+mod interval;
+#[path = "cases/panics.rs"]
+mod panics;
+#[path = "cases/pausing.rs"]
+mod pausing;
+#[path = "cases/resetting.rs"]
+mod resetting;
+#[path = "cases/runtimes.rs"]
+mod runtimes;
+#[path = "cases/sleep.rs"]
+mod sleep;
+#[path = "cases/timeout.rs"]
+mod timeout;
+#[path = "cases/types.rs"]
+mod types;
+
+const NANO: Duration = Duration::from_nanos(1);
+const SECOND: Duration = Duration::from_secs(1);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Fails unless `time` has passed since `start`. A millisecond more is allowed.
+#[track_caller]
+fn assert_passed(start: Instant, time: Duration) {
+    let passed = start.elapsed();
+    assert!(passed >= time && passed <= time + MS, "{passed:?} have passed instead of {time:?}");
+}
+
+// --- Tasks ---
+
+/// The number of wake-ups since the last look.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Bell {
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A bell, and the waker that rings it.
+fn bell() -> (Arc<Bell>, Waker) {
+    let bell = Arc::new(Bell::default());
+    (Arc::clone(&bell), bell.into())
+}
+
+/// A context whose waker does nothing.
+fn nobody() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+/// A future that a case polls by hand, with a bell for its wake-ups.
+struct Task<F> {
+    future: Pin<Box<F>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+impl<F> Task<F> {
+    fn new(future: F) -> Self {
+        let (bell, waker) = bell();
+        Self { future: Box::pin(future), bell, waker }
+    }
+
+    /// The number of wake-ups since the last call.
+    fn take_wakes(&self) -> usize {
+        self.bell.take()
+    }
+
+    /// Drops the future. Its bell is left.
+    fn drop_future(self) -> Arc<Bell> {
+        self.bell
+    }
+}
+
+impl<F: Future> Task<F> {
+    fn poll(&mut self) -> Poll<F::Output> {
+        self.future.as_mut().poll(&mut Context::from_waker(&self.waker))
+    }
+}
+
+/// Runs a future to its end on the calling thread, without a runtime.
+fn on_this_thread<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+// --- Runtimes ---
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A current-thread runtime whose clock stands.
+fn standing() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+fn several_threads(workers: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap()
+}
+
+/// A runtime of each kind, on real time.
+fn runtimes() -> [Runtime; 3] {
+    [current_thread(), several_threads(1), several_threads(4)]
+}
+
+// --- Panics ---
+
+/// A panic: its text, and the file of the call that it blames.
+struct Panicked {
+    text: String,
+    file: String,
+}
+
+thread_local! {
+    /// The file that the last panic on this thread blames.
+    static BLAMED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `f`, which must panic.
+fn panic_of<R>(f: impl FnOnce() -> R) -> Panicked {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let former = take_hook();
+        set_hook(Box::new(move |info| {
+            BLAMED.set(info.location().map(|place| place.file().to_owned()));
+            former(info);
+        }));
+    });
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(_) => panic!("it did not panic"),
+        Err(payload) => {
+            let file = BLAMED.take().expect("the hook has run on this thread");
+            Panicked { text: text(&*payload), file }
+        }
+    }
+}
+
+/// The text of a panic.
+fn text(payload: &(dyn Any + Send)) -> String {
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    let literal = payload.downcast_ref::<&'static str>().copied();
+    formatted.or(literal).expect("the panic has a text").to_owned()
+}

@@ -1,0 +1,141 @@
+//! The answers in which a time module may differ from tokio's. The mount says which answer is right.
+
+use super::super::{NEEDS_A_RUNTIME, NEEDS_A_TIMER, WAITS_FOR_ITS_RUNTIME, ends_with};
+use super::time::{self, Instant};
+use super::{Panicked, Task, current_thread, on_this_thread, panic_of, runtimes};
+use crate::support::{HOUR, MS};
+use std::future::pending;
+use std::pin::Pin;
+use std::task::Poll;
+use std::thread;
+use tokio::runtime::Builder;
+
+const NO_RUNTIME: &str =
+    "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+const NO_TIMER: &str = "A Tokio 1.x context was found, but timers are disabled. \
+                        Call `enable_time` on the runtime builder to enable timers.";
+const ENDED: &str = "A Tokio 1.x context was found, but it is being shutdown.";
+
+type Begin = fn() -> Wait;
+type Wait = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The functions that make a timer.
+const WAITS: [(&str, Begin); 6] = [
+    ("sleep", || Box::pin(time::sleep(MS))),
+    ("sleep_until", || Box::pin(time::sleep_until(Instant::now() + MS))),
+    ("timeout", || {
+        let timeout = time::timeout(MS, pending::<()>());
+        Box::pin(async move { assert!(timeout.await.is_err()) })
+    }),
+    ("timeout_at", || {
+        let timeout = time::timeout_at(Instant::now() + MS, pending::<()>());
+        Box::pin(async move { assert!(timeout.await.is_err()) })
+    }),
+    ("interval", || {
+        let mut interval = time::interval(MS);
+        Box::pin(async move {
+            interval.tick().await;
+        })
+    }),
+    ("interval_at", || {
+        let mut interval = time::interval_at(Instant::now() + MS, MS);
+        Box::pin(async move {
+            interval.tick().await;
+        })
+    }),
+];
+
+/// An interval panics inside of the time module, the other functions at their caller.
+fn assert_panics(name: &str, panicked: &Panicked, text: &str) {
+    assert_eq!(panicked.text, text, "{name}");
+    assert!(name.starts_with("interval") || panicked.file == file!(), "{name}: {}", panicked.file);
+}
+
+#[test]
+fn outside_of_a_runtime_a_timer_panics_or_works() {
+    for (name, wait) in WAITS {
+        if NEEDS_A_RUNTIME {
+            assert_panics(name, &panic_of(wait), NO_RUNTIME);
+        } else {
+            on_this_thread(wait());
+        }
+    }
+}
+
+#[test]
+fn in_a_runtime_without_a_timer_a_timer_panics_or_works() {
+    for (name, wait) in WAITS {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let entered = runtime.enter();
+        if NEEDS_A_TIMER {
+            assert_panics(name, &panic_of(wait), NO_TIMER);
+        } else {
+            runtime.block_on(wait());
+        }
+        drop(entered);
+    }
+}
+
+#[test]
+fn after_the_end_of_its_runtime_a_sleep_panics_or_goes_on() {
+    for runtime in runtimes() {
+        let (mut polled, mut fresh) = {
+            let _entered = runtime.enter();
+            (Task::new(time::sleep(HOUR)), Task::new(time::sleep(HOUR)))
+        };
+        assert!(polled.poll().is_pending());
+        let must_panic = ends_with(&runtime);
+        drop(runtime);
+        if must_panic {
+            assert_eq!(polled.take_wakes(), 1);
+            for task in [&mut polled, &mut fresh] {
+                assert_eq!(panic_of(|| task.poll()).text, ENDED);
+                task.future.as_mut().reset(Instant::now());
+                assert_eq!(panic_of(|| task.poll()).text, ENDED);
+            }
+        } else {
+            for mut task in [polled, fresh] {
+                assert!(task.poll().is_pending());
+                let deadline = Instant::now() + 5 * MS;
+                task.future.as_mut().reset(deadline);
+                on_this_thread(task.future);
+                assert!(Instant::now() >= deadline);
+            }
+        }
+    }
+}
+
+#[test]
+fn after_the_end_of_its_runtime_a_timeout_panics_or_goes_on() {
+    for runtime in runtimes() {
+        let mut task = {
+            let _entered = runtime.enter();
+            Task::new(time::timeout(20 * MS, pending::<()>()))
+        };
+        let must_panic = ends_with(&runtime);
+        drop(runtime);
+        if must_panic {
+            assert_eq!(panic_of(|| task.poll()).text, ENDED);
+        } else {
+            assert!(on_this_thread(task.future).is_err());
+        }
+    }
+}
+
+/// The thread that runs a current-thread runtime turns its timers.
+#[test]
+fn while_nobody_runs_its_runtime_a_sleep_waits_or_ends() {
+    let idle = current_thread();
+    let mut task = {
+        let _entered = idle.enter();
+        Task::new(time::sleep(MS))
+    };
+    let first_poll = task.poll();
+    thread::sleep(20 * MS);
+    if WAITS_FOR_ITS_RUNTIME {
+        assert_eq!((first_poll, task.poll(), task.take_wakes()), (Poll::Pending, Poll::Pending, 0));
+        idle.block_on(task.future);
+    } else {
+        on_this_thread(task.future);
+    }
+}

@@ -144,7 +144,7 @@ impl Handle<Wakeup> {
 /// Panics as [`global`] does.
 #[must_use]
 pub fn now() -> Timestamp {
-    current().handle().now()
+    current().now()
 }
 
 /// Returns a future that completes `delay` from now, or later; never earlier. See [`Sleep`].
@@ -154,7 +154,7 @@ pub fn now() -> Timestamp {
 /// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
     let source = current();
-    let deadline = source.handle().now() + delay;
+    let deadline = source.now() + delay;
     Sleep::new(source, deadline)
 }
 

@@ -46,17 +46,15 @@ use crate::base::sync::{
     AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, ignore_poison, park_timeout, thread,
 };
 use crate::shard::LoopLeft;
+use crate::system::clock::runtime::TICK;
 #[cfg(feature = "test-util")]
-use crate::system::clock::runtime::RuntimeClock;
+use crate::{base::tick::Timestamp, system::clock::Clock as _, system::clock::runtime::RuntimeClock};
 use core::cell::Cell;
 use core::time::Duration;
 use core::{fmt, mem};
 use std::panic::catch_unwind;
 use tokio::runtime::{self, Handle as Runtime};
 
-/// The tick of a runtime's shards. tokio rounds the sleep of the turning task up to a millisecond, and a tick adds
-/// little to that.
-const TICK: Duration = Duration::from_micros(64);
 /// The budget of one turn of a thread.
 const BUDGET: usize = 1_024;
 /// The longest time that a thread sleeps between two turns.
@@ -202,6 +200,12 @@ impl Place {
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         self.shards.futures()
+    }
+
+    /// Returns the present moment by the runtime's clock.
+    #[cfg(feature = "test-util")]
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.true_now()
     }
 
     /// The place's shards.

@@ -178,7 +178,7 @@ impl Sleep {
 
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
-        self.source.handle().now()
+        self.source.now()
     }
 
     /// Returns the length of a tick of the engine.

@@ -8,6 +8,7 @@ use crate::api::global;
 use crate::api::handle::Handle;
 use crate::api::shards;
 use crate::base::sync::OnceLock;
+use crate::base::tick::Timestamp;
 use core::fmt;
 
 /// The engine on which a future waits.
@@ -26,6 +27,16 @@ impl Source {
     #[cfg(feature = "test-util")]
     pub(super) fn is_runtime(&self) -> bool {
         matches!(self, Self::Runtime(_))
+    }
+
+    /// Returns the present moment on the engine's clock.
+    #[inline]
+    pub(super) fn now(&self) -> Timestamp {
+        #[cfg(feature = "test-util")]
+        if let Self::Runtime(place) = self {
+            return place.now();
+        }
+        self.handle().now()
     }
 
     #[inline]

@@ -87,7 +87,7 @@ impl Limit {
                 let source = source.take().unwrap_or_else(current);
                 let deadline = match *end {
                     End::At(deadline) => deadline,
-                    End::After(delay) => source.handle().now() + delay,
+                    End::After(delay) => source.now() + delay,
                 };
                 Sleep::new(source, deadline)
             }

@@ -19,7 +19,7 @@
 //! | a future that outlives its runtime | it completes in time | its next poll panics |
 //! | the runtime of a future | the one in which it is first polled | the one in which it is made |
 //! | [`Sleep`] | is `Unpin` | has to be pinned |
-//! | lateness | up to 64 µs more, for the tick of the engine | rounded up to a millisecond |
+//! | rounding | a deadline is rounded up to 64 µs, then to tokio's millisecond | to the millisecond |
 //!
 //! # Examples
 //!

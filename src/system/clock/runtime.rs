@@ -5,8 +5,7 @@
 use core::time::Duration;
 #[cfg(feature = "test-util")]
 use {
-    super::Clock,
-    super::system::true_now,
+    super::{Clock, system},
     crate::base::sync::{AtomicBool, Ordering, StdArc},
     crate::base::tick::Timestamp,
 };
@@ -34,7 +33,7 @@ pub(crate) fn far_from(now: Instant) -> Instant {
 /// Returns whether the runtime's clock shows another moment than the system's clock.
 #[cfg(feature = "test-util")]
 pub(crate) fn is_moved() -> bool {
-    let (before, shown, after) = (true_now(), now().into_std(), true_now());
+    let (before, shown, after) = (system::true_now(), now().into_std(), system::true_now());
     !(before..=after).contains(&shown.into())
 }
 
@@ -55,11 +54,23 @@ impl RuntimeClock {
     }
 }
 
+/// The tick of the shards that a task of a runtime turns. tokio rounds the sleep of that task up to a millisecond, and
+/// a tick adds little to that.
+pub(crate) const TICK: Duration = Duration::from_nanos(TICK_NANOS);
+const TICK_NANOS: u64 = if cfg!(feature = "test-util") { 1_000 } else { 64_000 };
+
 #[cfg(feature = "test-util")]
 impl Clock for RuntimeClock {
+    /// Returns the end of the present tick. So a timer is due at a tick's end for each delay of whole ticks, whenever
+    /// the runtime has begun, and two runs of a test with a paused clock are alike.
     fn now(&self) -> Timestamp {
+        let tick = self.true_now().as_nanos() / TICK_NANOS;
+        Timestamp::from_nanos((tick + 1).saturating_mul(TICK_NANOS))
+    }
+
+    fn true_now(&self) -> Timestamp {
         let shown = Timestamp::from(now().into_std());
-        if shown > true_now() {
+        if shown > system::true_now() {
             // Ordering: Relaxed. See `was_ahead`.
             self.was_ahead.store(true, Ordering::Relaxed);
         }

@@ -146,3 +146,53 @@ fn an_advance_moves_handlers_and_futures() {
         assert!(sleep.is_finished());
     });
 }
+
+#[test]
+fn a_sleep_does_not_end_early_with_its_runtime() {
+    let runtime = standing();
+    let mut sleep = Box::pin(time::sleep(HOUR));
+    runtime.block_on(async {
+        std::future::poll_fn(|cx| {
+            assert!(sleep.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+    });
+    drop(runtime);
+    let poll = || {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        sleep.as_mut().poll(&mut cx).is_ready()
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)).is_err(), "as tokio's");
+}
+
+#[test]
+fn a_future_that_uses_up_its_budget_is_cut_off() {
+    standing().block_on(async {
+        time::advance(MS).await;
+        let busy = async {
+            loop {
+                tokio::task::coop::consume_budget().await;
+                time::advance(MS).await;
+            }
+        };
+        let busy = async { busy.await };
+        assert!(time::timeout(HOUR / 1_000, busy).await.is_err());
+    });
+}
+
+#[test]
+fn a_disarmed_sleep_stops_the_clock_of_nobody() {
+    standing().block_on(async {
+        let begin = Instant::now();
+        let mut sleep = future::sleep(HOUR);
+        let task = std::future::poll_fn(|cx| {
+            assert!(std::pin::Pin::new(&mut sleep).poll(cx).is_pending());
+            sleep.reset(tourbillon::Timestamp::MAX);
+            std::task::Poll::Ready(())
+        });
+        task.await;
+        tokio::time::sleep(2 * HOUR).await;
+        assert!(begin.elapsed() < 3 * HOUR, "{:?}", begin.elapsed());
+    });
+}

@@ -167,6 +167,14 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
+/// Completes at `deadline`, a moment by tokio's clock.
+#[cfg(feature = "tokio")]
+pub(crate) fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
+    let source = current();
+    let deadline = source.moment_of(deadline);
+    Sleep::new(source, deadline)
+}
+
 /// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for
 /// `delay`. The delay counts from the first poll that finds `future` pending, so a future that is ready reads no clock.
 /// [`timeout_at`] counts from another moment. See [`Timeout`].

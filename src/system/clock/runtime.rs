@@ -6,7 +6,6 @@ use core::time::Duration;
 #[cfg(feature = "test-util")]
 use {
     super::{Clock, system},
-    crate::base::sync::{AtomicBool, Ordering, StdArc},
     crate::base::tick::Timestamp,
 };
 
@@ -37,22 +36,10 @@ pub(crate) fn is_moved() -> bool {
     !(before..=after).contains(&shown.into())
 }
 
-/// The clock of the tokio runtime that the calling thread is in, for the shards that a task of a runtime turns.
+/// The clock of the tokio runtime that the calling thread is in, for the shards that a task of that runtime turns.
 #[cfg(feature = "test-util")]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RuntimeClock {
-    was_ahead: StdArc<AtomicBool>,
-}
-
-#[cfg(feature = "test-util")]
-impl RuntimeClock {
-    /// Returns whether the clock has shown a moment before the system's clock came to it. The wheels that have read
-    /// that moment would fire the timers of another runtime late.
-    pub(crate) fn was_ahead(&self) -> bool {
-        // Ordering: Relaxed. The task that read the clock was dropped before.
-        self.was_ahead.load(Ordering::Relaxed)
-    }
-}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimeClock;
 
 /// The tick of the shards that a task of a runtime turns. tokio rounds the sleep of that task up to a millisecond, and
 /// a tick adds little to that.
@@ -69,11 +56,6 @@ impl Clock for RuntimeClock {
     }
 
     fn true_now(&self) -> Timestamp {
-        let shown = Timestamp::from(now().into_std());
-        if shown > system::true_now() {
-            // Ordering: Relaxed. See `was_ahead`.
-            self.was_ahead.store(true, Ordering::Relaxed);
-        }
-        shown
+        now().into_std().into()
     }
 }

@@ -144,7 +144,7 @@ impl Handle<Wakeup> {
 /// Panics as [`global`] does.
 #[must_use]
 pub fn now() -> Timestamp {
-    current().handle().now()
+    current().now()
 }
 
 /// Returns a future that completes `delay` from now, or later; never earlier. See [`Sleep`].
@@ -154,7 +154,7 @@ pub fn now() -> Timestamp {
 /// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
     let source = current();
-    let deadline = source.handle().now() + delay;
+    let deadline = source.now() + delay;
     Sleep::new(source, deadline)
 }
 
@@ -165,6 +165,14 @@ pub fn sleep(delay: Duration) -> Sleep {
 /// Panics as [`global`] does.
 pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
+}
+
+/// Completes at `deadline`, a moment by tokio's clock.
+#[cfg(feature = "tokio")]
+pub(crate) fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
+    let source = current();
+    let deadline = source.moment_of(deadline);
+    Sleep::new(source, deadline)
 }
 
 /// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for

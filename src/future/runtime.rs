@@ -2,38 +2,27 @@
 //!
 //! A thread outside of a runtime wakes a task through the queue that all workers share. While the workers are busy,
 //! that queue is long. A task of the runtime wakes others through its worker's own queue. So a future that is awaited
-//! in a runtime uses shards that belong to the runtime, and is as punctual as the runtime's own timers.
+//! in a runtime uses shards of that runtime.
 //!
-//! Such shards are a *place*: a set with one loop, and the engine for futures on it. A place is never freed, and goes
-//! from one runtime to the next.
-//!
-//! # States of a place
+//! # The life of a runtime's shards
 //!
 //! ```text
-//!         a runtime's first future            the first poll of its task
-//!   FREE ─────────────────────────────► GIVEN ────────────────────────────► TURNED
-//!   ▲  │                                  │                                   │
-//!   │  │ a timer is armed                 │ the runtime ends: it drops the task
-//!   │  ▼                                  ▼                                   │
-//!   ALONE ◄───────────────────────────────┴───────────────────────────────────┘
-//!   a thread turns the shard until no timer is pending
+//!   the runtime's first future          the first poll            the runtime ends: it drops the task
+//!   ─────────────────────────► made ───────────────────► turned ──────────────────────────────────► shut down
 //! ```
-//!
-//! The loop's shard lies in the place while it is `FREE` or `GIVEN`. The task or the thread that turns it has it
-//! otherwise.
 //!
 //! # Legal endings of each race
 //!
-//! - *A future arms its timer while the runtime ends.* If the shard is turned once more, the timer is seen. Otherwise
-//!   the place was left before: the arming rings the bell of the place, and a thread turns the shard. No timer waits
-//!   for ever, in whichever thread its future is polled later.
-//! - *A runtime that is ending asks for a place.* It drops the task at once. The place is left before the future is
-//!   armed, so the future uses the process's shards.
-//! - *Two threads of a runtime ask for its first place.* The lock of all places decides. Both get the same place.
-//! - *A runtime takes a place that a thread turns alone.* It does not: only free places are given.
-//! - *A test has moved the clock of the runtime ahead* (feature `test-util`). The wheels are ahead with it, so no other
-//!   runtime gets the place. A future that outlives such a runtime waits for ever.
-//! - *The child of a fork.* It has its parent's places without their threads. Each refuses timers, so none is given.
+//! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The others
+//!   are dropped before a timer is armed there.
+//! - *A future arms its timer while the runtime ends.* The shutdown wakes its task. If the future is polled again, it
+//!   panics or returns an error, as with each engine that was shut down. tokio's futures panic.
+//! - *A runtime that is ending asks for the first time.* It drops the new task at once. The rest is as above.
+//! - *A task arms the first timer of all, and then blocks its worker.* The turning task was woken last, and tokio keeps
+//!   such a task for the worker that woke it. A second task, which does nothing, is woken after it and takes that place.
+//!   Then any worker may take the turning task.
+//! - *The child of a fork* has the shards of its parent without the threads. They refuse timers, so a runtime that goes
+//!   on in the child gets shards of its own.
 
 use super::wakeup::Wakeup;
 use crate::api::builder::Builder;
@@ -42,289 +31,181 @@ use crate::api::loops::LoopShard;
 use crate::api::shards::Shards;
 use crate::base::error::BuildError;
 use crate::base::fork::ForkLock;
-use crate::base::sync::{
-    AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, ignore_poison, park_timeout, thread,
-};
-use crate::shard::LoopLeft;
-#[cfg(feature = "test-util")]
-use crate::system::clock::runtime::RuntimeClock;
-use core::cell::Cell;
+use crate::base::sync::{Mutex, OnceLock, StdArc, ignore_poison};
+use crate::system::clock::runtime::TICK;
+use core::cell::RefCell;
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
 use core::time::Duration;
-use core::{fmt, mem};
 use std::panic::catch_unwind;
-use tokio::runtime::{self, Handle as Runtime};
+use tokio::runtime::{Handle as Runtime, Id, RuntimeFlavor};
 
-/// The tick of a runtime's shards. tokio rounds the sleep of the turning task up to a millisecond, and a tick adds
-/// little to that.
-const TICK: Duration = Duration::from_micros(64);
-/// The budget of one turn of a thread.
-const BUDGET: usize = 1_024;
-/// The longest time that a thread sleeps between two turns.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
+/// The number of runtimes without a timer that are remembered.
+const MOST_WITHOUT_TIMER: usize = 64;
 
-/// The shards of a runtime, with the engine for the runtime's futures.
-pub(crate) struct Place {
+/// The shards of a runtime, and their engine for futures.
+#[derive(Clone)]
+pub(crate) struct Turned {
     shards: Shards,
-    /// The number of stays that have ended.
-    stay: AtomicU64,
-    occupancy: Mutex<Occupancy>,
-    #[cfg(feature = "test-util")]
-    clock: RuntimeClock,
+    handle: Handle<Wakeup>,
 }
 
-struct Occupancy {
-    state: State,
-    /// The runtime that has the place.
-    runtime: Option<runtime::Id>,
-}
-
-enum State {
-    Free(LoopShard),
-    Given(LoopShard),
-    Turned,
-    Alone,
-}
-
-/// All places of this process.
-static PLACES: OnceLock<ForkLock<Vec<&'static Place>>> = OnceLock::new();
-
-/// A runtime that the calling thread has asked for.
-#[derive(Clone, Copy)]
+/// A runtime that was asked for. `turned` is `None` if the runtime has no timer.
+#[derive(Clone)]
 struct Known {
-    runtime: runtime::Id,
-    /// The runtime's place and the number of its stay there. `None` if the runtime has no timer.
-    stay: Option<Stay>,
+    runtime: Id,
+    turned: Option<Turned>,
 }
+
+impl Known {
+    /// Returns whether this is the runtime, and its shards were not made before a fork.
+    fn is_of(&self, runtime: Id) -> bool {
+        self.runtime == runtime && !self.turned.as_ref().is_some_and(|turned| turned.handle.is_forked())
+    }
+}
+
+/// The runtimes of this process that have asked for shards.
+static REGISTER: OnceLock<ForkLock<Vec<Known>>> = OnceLock::new();
 
 thread_local! {
     /// The runtime that the calling thread asked for last.
-    static LAST: Cell<Option<Known>> = const { Cell::new(None) };
+    static LAST: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// The place of the tokio runtime that the calling thread is in. `None` outside of a runtime, and where the runtime has
-/// no timer or is ending.
-pub(crate) fn current() -> Option<&'static Place> {
+/// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` outside of a runtime, and where
+/// the runtime has no timer.
+pub(crate) fn current() -> Option<Turned> {
     let runtime = Runtime::try_current().ok()?;
     let id = runtime.id();
-    match LAST.try_with(Cell::get).ok().flatten() {
-        Some(Known { runtime, stay: Some(stay) }) if runtime == id && stay.lasts() => Some(stay.place),
-        Some(Known { runtime, stay: None }) if runtime == id => None,
-        _ => enter(&runtime, id),
-    }
-}
-
-/// Finds the place of a runtime, or gives it one.
-#[cold]
-fn enter(runtime: &Runtime, id: runtime::Id) -> Option<&'static Place> {
-    let stay = if has_timer() { Some(stay_of(runtime, id)?) } else { None };
-    let known = Known { runtime: id, stay };
-    let _thread_ends = LAST.try_with(|last| last.set(Some(known)));
-    // A runtime that is ending has dropped its task already.
-    stay.filter(|stay| stay.lasts()).map(|stay| stay.place)
-}
-
-/// Whether the present runtime has a timer. Without one tokio's sleep panics.
-fn has_timer() -> bool {
-    catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
-}
-
-fn stay_of(runtime: &Runtime, id: runtime::Id) -> Option<Stay> {
-    let (stay, is_new) = {
-        let mut places = PLACES.get_or_init(ForkLock::default).lock()?;
-        if let Some(stay) = places.iter().find_map(|place| place.stay_of(id)) {
-            (stay, false)
-        } else if let Some(stay) = places.iter().find_map(|place| place.give(id)) {
-            (stay, true)
-        } else {
-            let place = Place::new().ok()?;
-            places.push(place);
-            (place.give(id)?, true)
-        }
+    let last = |last: &RefCell<Option<Known>>| {
+        last.borrow().as_ref().filter(|known| known.is_of(id)).map(|known| known.turned.clone())
     };
-    if is_new {
-        drop(runtime.spawn(turn(Leaving(stay))));
-    }
-    Some(stay)
-}
-
-/// The task of a runtime that turns the place's shard.
-async fn turn(leaving: Leaving) {
-    if let Some(shard) = leaving.0.place.begin() {
-        shard.turn_as_task(tokio::time::sleep).await;
+    match LAST.try_with(last).ok().flatten() {
+        Some(turned) => turned,
+        None => enter(&runtime, id),
     }
 }
 
-/// A runtime's stay at a place.
-#[derive(Clone, Copy)]
-struct Stay {
-    place: &'static Place,
-    number: u64,
+/// Finds the shards of a runtime in the register, or makes them.
+#[cold]
+fn enter(runtime: &Runtime, id: Id) -> Option<Turned> {
+    let register = REGISTER.get_or_init(ForkLock::default);
+    let registered = register.lock()?.iter().find(|known| known.is_of(id)).cloned();
+    let known = match registered {
+        Some(known) => known,
+        None => make(register, runtime, id)?,
+    };
+    // Outside of the borrow: the last handle to an engine shuts it down.
+    let former = LAST.try_with(|last| last.replace(Some(known.clone())));
+    drop(former);
+    known.turned
 }
 
-impl Stay {
-    /// Whether the stay has not ended.
-    #[inline]
-    fn lasts(self) -> bool {
-        // Ordering: Relaxed. An old answer is the race of an arming with the end of the runtime.
-        self.place.stay.load(Ordering::Relaxed) == self.number
+/// Makes the shards of a runtime, unless another thread of the runtime was first.
+fn make(register: &ForkLock<Vec<Known>>, runtime: &Runtime, id: Id) -> Option<Known> {
+    // Before the lock is taken: the start of an engine runs code of the program, for example its subscriber of events.
+    let made = if has_timer() { Some(Turned::new().ok()?) } else { None };
+    let (turned, shard) = made.map_or((None, None), |(turned, shard)| (Some(turned), Some(shard)));
+    let known = Known { runtime: id, turned };
+    {
+        let mut all = register.lock()?;
+        if let Some(first) = all.iter().find(|first| first.is_of(id)).cloned() {
+            drop(all);
+            return Some(first);
+        }
+        let oldest = all.iter().position(|known| known.turned.is_none());
+        if all.iter().filter(|known| known.turned.is_none()).count() >= MOST_WITHOUT_TIMER
+            && let Some(oldest) = oldest
+        {
+            all.remove(oldest);
+        }
+        all.push(known.clone());
     }
-}
-
-/// Ends a stay: the runtime has dropped its task.
-struct Leaving(Stay);
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.0.place.leave();
+    if let (Some(turned), Some(shard)) = (known.turned.clone(), shard) {
+        turned.begin(runtime, Ending { runtime: id, turned: turned.clone() }, shard);
     }
+    Some(known)
 }
 
-impl Place {
-    /// Makes a free place.
-    fn new() -> Result<&'static Self, BuildError> {
+/// Returns whether the runtime that the calling thread is in has a timer. tokio's sleep panics if there is none. In a
+/// program whose panics abort, a runtime needs a timer.
+fn has_timer() -> bool {
+    cfg!(panic = "abort") || catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
+}
+
+impl Turned {
+    fn new() -> Result<(Self, LoopShard), BuildError> {
         let builder = Builder::new().tick(TICK);
         #[cfg(feature = "test-util")]
-        let clock = RuntimeClock::default();
-        #[cfg(feature = "test-util")]
-        let builder = builder.clock(clock.clone());
+        let builder = builder.clock(crate::system::clock::runtime::RuntimeClock);
         let (shards, mut loops) = builder.loops(1)?;
-        let occupancy = Occupancy { state: State::Free(loops.remove(0)), runtime: None };
-        Ok(Box::leak(Box::new(Self {
-            shards,
-            stay: AtomicU64::new(0),
-            occupancy: Mutex::new(occupancy),
-            #[cfg(feature = "test-util")]
-            clock,
-        })))
+        let handle = shards.futures().clone();
+        Ok((Self { shards, handle }, loops.remove(0)))
     }
 
-    /// The engine for futures on the place's shards.
+    /// Spawns the task that turns the shard.
+    fn begin(&self, runtime: &Runtime, ending: Ending, shard: LoopShard) {
+        let nudge = StdArc::new(Nudge::default());
+        let nudged = StdArc::clone(&nudge);
+        drop(runtime.spawn(async move {
+            // Dropped after the shard, which ends with the task.
+            let _ending = ending;
+            shard.turn_with(tokio::time::sleep, move || nudged.wake()).await
+        }));
+        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+            drop(runtime.spawn(async move { nudge.wait().await }));
+        }
+    }
+
+    /// Returns the engine for futures on these shards.
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
-        self.shards.futures()
+        &self.handle
     }
 
-    /// The place's shards.
+    /// Returns the shards.
     pub(crate) fn shards(&self) -> &Shards {
         &self.shards
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Occupancy> {
-        ignore_poison(self.occupancy.lock())
-    }
+/// Shuts the engine for futures down. The runtime drops this value when it ends.
+struct Ending {
+    runtime: Id,
+    turned: Turned,
+}
 
-    fn present_stay(&'static self) -> Stay {
-        // Ordering: Relaxed. Changed with the place's lock held, as is this call.
-        Stay { place: self, number: self.stay.load(Ordering::Relaxed) }
-    }
-
-    /// The stay of this runtime, if it has the place.
-    fn stay_of(&'static self, runtime: runtime::Id) -> Option<Stay> {
-        // In the child of a fork a thread that is gone may hold the lock.
-        if self.handle().is_forked() {
-            return None;
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(mut all) = REGISTER.get().and_then(ForkLock::lock) {
+            let place = all.iter().position(|known| known.runtime == self.runtime && known.turned.is_some());
+            let known = place.map(|place| all.swap_remove(place));
+            drop(all);
+            drop(known);
         }
-        let occupancy = self.lock();
-        (occupancy.runtime == Some(runtime)).then(|| self.present_stay())
-    }
-
-    /// Gives the place to a runtime, if it is free.
-    fn give(&'static self, runtime: runtime::Id) -> Option<Stay> {
-        if self.handle().is_forked() {
-            return None;
-        }
-        let mut occupancy = self.lock();
-        let State::Free(shard) = occupancy.take_if(|state| matches!(state, State::Free(_)))? else {
-            return None;
-        };
-        *occupancy = Occupancy { state: State::Given(shard), runtime: Some(runtime) };
-        Some(self.present_stay())
-    }
-
-    /// Takes the shard for the task of the runtime that the place was given to.
-    fn begin(&self) -> Option<LoopShard> {
-        let mut occupancy = self.lock();
-        let State::Given(shard) = occupancy.take_if(|state| matches!(state, State::Given(_)))? else {
-            return None;
-        };
-        occupancy.state = State::Turned;
-        Some(shard)
-    }
-
-    /// Leaves the place: the runtime has dropped its task. Pending timers are turned by a thread.
-    fn leave(&'static self) {
-        let mut occupancy = self.lock();
-        let state = mem::replace(&mut occupancy.state, State::Alone);
-        occupancy.runtime = None;
-        // Ordering: Relaxed. See `Stay::lasts`.
-        self.stay.fetch_add(1, Ordering::Relaxed);
-        drop(occupancy);
-        #[cfg(feature = "test-util")]
-        if self.clock.was_ahead() {
-            // The place is lost, as its runtime's time is.
-            return;
-        }
-        let shard = match state {
-            State::Given(shard) => Some(shard),
-            // The task has dropped the shard.
-            _ => self.shards.take_loop(0),
-        };
-        // Without a shard this process is the child of a fork.
-        if let Some(shard) = shard {
-            self.free(shard);
-        }
-    }
-
-    /// Frees the place, unless a timer is pending there.
-    fn free(&'static self, mut shard: LoopShard) {
-        shard.wake_task_by(move || self.turn_alone());
-        let mut occupancy = self.lock();
-        // An arming that this call does not see rings the bell, which waits for the lock.
-        let is_quiet = shard.next_deadline().is_none();
-        occupancy.state = State::Free(shard);
-        drop(occupancy);
-        if !is_quiet {
-            self.turn_alone();
-        }
-    }
-
-    /// Has a thread turn the shard of a free place until no timer is pending.
-    fn turn_alone(&'static self) {
-        let mut occupancy = self.lock();
-        let taken = occupancy.take_if(|state| matches!(state, State::Free(_)));
-        drop(occupancy);
-        if let Some(State::Free(shard)) = taken {
-            let thread = thread::Builder::new().name("tourbillon-ended".into());
-            // If the system refuses the thread, the shard is dropped, and the place stays as it is.
-            drop(thread.spawn(|| self.stay_alone(shard)));
-        }
-    }
-
-    /// Turns the shard in this thread until no timer is pending.
-    fn stay_alone(&'static self, mut shard: LoopShard) {
-        let this = thread::current();
-        shard.wake_task_by(move || this.unpark());
-        loop {
-            let left = shard.turn(shard.true_now(), BUDGET);
-            match shard.rest() {
-                _ if left == LoopLeft::More => {}
-                Some(rest) => park_timeout(rest.min(LONGEST_SLEEP)),
-                None => break,
-            }
-        }
-        self.free(shard);
+        drop(self.turned.handle.shutdown());
     }
 }
 
-impl Occupancy {
-    /// Takes the state out, if it is of this kind. The shard is then with the caller.
-    fn take_if(&mut self, is_kind: impl FnOnce(&State) -> bool) -> Option<State> {
-        is_kind(&self.state).then(|| mem::replace(&mut self.state, State::Alone))
-    }
-}
+/// Wakes the second task of a runtime, which does nothing.
+#[derive(Default)]
+struct Nudge(Mutex<Option<Waker>>);
 
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("shards", &self.shards).finish_non_exhaustive()
+impl Nudge {
+    fn wake(&self) {
+        let waker = ignore_poison(self.0.lock()).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until the runtime drops the task.
+    async fn wait(&self) {
+        poll_fn(|cx| {
+            let former = ignore_poison(self.0.lock()).replace(cx.waker().clone());
+            drop(former);
+            Poll::Pending
+        })
+        .await
     }
 }

@@ -146,7 +146,7 @@ impl Sleep {
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
         #[cfg(feature = "test-util")]
-        if let Some(paused) = &mut self.paused {
+        if let Some(paused) = self.paused.as_mut().filter(|_| deadline != Timestamp::MAX) {
             paused.reset(deadline);
             self.deadline = deadline;
             return;
@@ -160,6 +160,12 @@ impl Sleep {
                 waker.wake();
             }
         }
+    }
+
+    /// Returns the moment on the engine's clock at which `instant` comes.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn moment_of(&self, instant: tokio::time::Instant) -> Timestamp {
+        self.source.moment_of(instant)
     }
 
     /// Gives the sleep a deadline `delay` from now, as [`reset`](Self::reset) does.
@@ -178,7 +184,7 @@ impl Sleep {
 
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
-        self.source.handle().now()
+        self.source.now()
     }
 
     /// Returns the length of a tick of the engine.
@@ -221,7 +227,7 @@ impl Sleep {
     fn has_fired(&self) -> bool {
         #[cfg(feature = "test-util")]
         if let Some(paused) = &self.paused {
-            return paused.is_elapsed();
+            return paused.is_over();
         }
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
@@ -278,14 +284,20 @@ impl Sleep {
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
     }
 
-    /// Returns the sleep of tokio that stands in for the timer. It begins now if the runtime's clock is paused and no
-    /// timer is armed.
+    /// Returns the sleep of tokio that stands in for the timer. It begins now if the clock of the runtime is paused and
+    /// the timer is not armed for this deadline.
     #[cfg(feature = "test-util")]
     fn paused_sleep(&mut self) -> Option<&mut PausedSleep> {
-        let may_begin =
-            self.armed_for.is_none() && self.deadline != Timestamp::MAX && self.source.is_runtime();
+        let is_armed = self.armed_for == Some(self.deadline);
+        let may_begin = !is_armed && self.deadline != Timestamp::MAX && self.source.is_runtime();
         if self.paused.is_none() && may_begin {
             self.paused = PausedSleep::begin(self.deadline);
+            if self.paused.is_some()
+                && self.armed_for.take().is_some()
+                && let Some(timer) = &self.timer
+            {
+                timer.disarm();
+            }
         }
         self.paused.as_mut()
     }

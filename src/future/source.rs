@@ -2,13 +2,18 @@
 //! tokio runtime, the process's own engine, or a given engine.
 
 #[cfg(feature = "tokio")]
-use super::runtime::{self, Place};
+use super::runtime;
 use super::wakeup::Wakeup;
 use crate::api::global;
 use crate::api::handle::Handle;
 use crate::api::shards;
 use crate::base::sync::OnceLock;
+use crate::base::tick::Timestamp;
+#[cfg(feature = "tokio")]
+use crate::system::clock::runtime::{self as clock, Instant};
 use core::fmt;
+#[cfg(feature = "tokio")]
+use core::time::Duration;
 
 /// The engine on which a future waits.
 #[derive(Clone)]
@@ -17,7 +22,7 @@ pub(super) enum Source {
     Global(&'static Handle<Wakeup>),
     /// The engine that a tokio runtime turns.
     #[cfg(feature = "tokio")]
-    Runtime(&'static Place),
+    Runtime(Handle<Wakeup>),
     Given(Handle<Wakeup>),
 }
 
@@ -28,12 +33,38 @@ impl Source {
         matches!(self, Self::Runtime(_))
     }
 
+    /// Returns the moment on the engine's clock at which `instant` comes, or a later moment. The last moment of the clock
+    /// is not returned, since it would never come.
+    #[cfg(feature = "tokio")]
+    pub(super) fn moment_of(&self, instant: Instant) -> Timestamp {
+        let moment = match self {
+            Self::Runtime(_) => instant.into_std().into(),
+            // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
+            _ => {
+                let rest = instant.saturating_duration_since(clock::now());
+                self.handle().now() + rest
+            }
+        };
+        moment.min(Timestamp::MAX - Duration::from_nanos(1))
+    }
+
+    /// Returns the present moment on the engine's clock.
+    #[inline]
+    pub(super) fn now(&self) -> Timestamp {
+        #[cfg(feature = "test-util")]
+        if let Self::Runtime(handle) = self {
+            // Exact, so that a wait under a paused clock ends at the same moment as tokio's.
+            return handle.core().clock().true_now();
+        }
+        self.handle().now()
+    }
+
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         match self {
             Self::Global(handle) => handle,
             #[cfg(feature = "tokio")]
-            Self::Runtime(place) => place.handle(),
+            Self::Runtime(handle) => handle,
             Self::Given(handle) => handle,
         }
     }
@@ -62,8 +93,8 @@ pub(super) fn current() -> Source {
         return Source::Given(shards.futures().clone());
     }
     #[cfg(feature = "tokio")]
-    if let Some(place) = runtime::current() {
-        return Source::Runtime(place);
+    if let Some(turned) = runtime::current() {
+        return Source::Runtime(turned.handle().clone());
     }
     Source::Global(global())
 }

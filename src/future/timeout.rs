@@ -78,23 +78,22 @@ pub(super) enum End {
 }
 
 impl Limit {
-    /// Polls the sleep until the limit, which begins now at the latest.
+    /// Polls the sleep until the limit. The sleep begins now at the latest.
     #[inline]
     fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
-        let mut sleep = match self {
-            Self::Begun(sleep) => return sleep.poll_elapsed(cx),
-            Self::Ahead(source, end) => {
-                let source = source.take().unwrap_or_else(current);
-                let deadline = match *end {
-                    End::At(deadline) => deadline,
-                    End::After(delay) => source.handle().now() + delay,
-                };
-                Sleep::new(source, deadline)
+        loop {
+            match self {
+                Self::Begun(sleep) => return sleep.poll_elapsed(cx),
+                Self::Ahead(source, end) => {
+                    let source = source.clone().unwrap_or_else(current);
+                    let deadline = match *end {
+                        End::At(deadline) => deadline,
+                        End::After(delay) => source.now() + delay,
+                    };
+                    *self = Self::Begun(Sleep::new(source, deadline));
+                }
             }
-        };
-        let outcome = sleep.poll_elapsed(cx);
-        *self = Self::Begun(sleep);
-        outcome
+        }
     }
 }
 

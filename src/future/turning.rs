@@ -57,10 +57,22 @@ impl LoopShard {
     /// assert!(outcome.is_err(), "it has passed");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn turn_as_task<S: Future>(mut self, mut sleep: impl FnMut(Duration) -> S) -> Infallible {
+    pub async fn turn_as_task<S: Future>(self, sleep: impl FnMut(Duration) -> S) -> Infallible {
+        self.turn_with(sleep, || ()).await
+    }
+
+    /// Turns the shard as [`turn_as_task`](Self::turn_as_task) does. Calls `nudge` after each wake-up of the task.
+    pub(crate) async fn turn_with<S: Future>(
+        mut self,
+        mut sleep: impl FnMut(Duration) -> S,
+        nudge: impl Fn() + Send + Sync + 'static,
+    ) -> Infallible {
         let bell = StdArc::new(Bell::new());
         let rings = StdArc::clone(&bell);
-        self.wake_task_by(move || rings.ring());
+        self.wake_task_by(move || {
+            rings.ring();
+            nudge();
+        });
         loop {
             let left = self.turn(self.true_now(), BUDGET);
             if self.is_forked() {

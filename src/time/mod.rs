@@ -1,25 +1,28 @@
 //! The names of `tokio::time`: `use tourbillon::time` in place of `use tokio::time` changes a program's timers to this
 //! engine.
 //!
-//! Inside a tokio runtime, a task of the runtime turns the timers of that runtime's futures; the first future of a
-//! runtime spawns it. So these futures are as punctual as tokio's own, while all workers are busy, too. Outside of a
-//! runtime the futures use the process's shards, and no runtime is needed. [`shards`] returns the runtime's shards, for
-//! engines with handlers.
+//! Inside a tokio runtime, a task of the runtime turns the timers of that runtime's futures. The first future of a
+//! runtime spawns it. So these futures are as punctual as tokio's own while all workers are busy, too. Outside of a
+//! runtime the futures use the [current](crate::Shards::current) shards, and no runtime is needed. [`shards`] returns
+//! the runtime's shards, for engines with handlers.
 //!
-//! [`Instant`], [`Duration`] and [`MissedTickBehavior`] are tokio's own types. Under tokio's paused clock (`pause`,
-//! `#[tokio::test(start_paused = true)]`) all timers of this module and of [`future`](crate::future) follow that clock:
-//! this needs the feature `test-util`, as it does in tokio.
+//! [`Instant`] and [`MissedTickBehavior`] are tokio's own types. With the feature `test-util`, as in tokio, the futures
+//! of this module and of [`future`](crate::future) that are first polled in a runtime follow that runtime's clock, which
+//! a test may pause (`pause`, `#[tokio::test(start_paused = true)]`).
 //!
 //! # Differences from `tokio::time`
 //!
 //! | | here | `tokio::time` |
 //! |---|---|---|
-//! | outside of a runtime | the process's shards turn the futures | `sleep`, `timeout` and `interval` panic |
-//! | a runtime without `enable_time` | the process's shards turn the futures, after a message of a panic that is caught | they panic |
-//! | a future that outlives its runtime | it completes in time | its next poll panics |
-//! | the runtime of a future | the one in which it is first polled | the one in which it is made |
-//! | [`Sleep`] | is `Unpin` | has to be pinned |
-//! | lateness | up to 64 µs more, for the tick of the engine | rounded up to a millisecond |
+//! | outside of a runtime | the futures work | `sleep`, `timeout` and `interval` panic |
+//! | a runtime without `enable_time` | the futures work as outside; the hook shows a panic that is caught. If panics abort, the process ends | they panic |
+//! | the runtime of a future | the runtime in which the future is first polled | the runtime in which the future is made |
+//! | a future that was polled in a runtime that has ended since | panics, with another text | panics |
+//! | the task that turns the timers | counts among the runtime's tasks; a runtime with several threads has a second one | there is none |
+//! | [`Sleep`] and [`Timeout`] | are `Unpin` if the inner future is | have to be pinned |
+//! | [`Sleep::is_elapsed`] after the first poll | by the clock | once the runtime's driver has seen the deadline |
+//! | rounding | a deadline is rounded up to 64 µs, then to tokio's millisecond | to the millisecond |
+//! | [`error::Elapsed`], `Sleep`, `Timeout`, `Interval` | types of their own | |
 //!
 //! # Examples
 //!
@@ -54,7 +57,8 @@ use crate::future::runtime;
 /// The shards of the tokio runtime that the calling thread is in: a task of that runtime turns them, and handlers run
 /// in that task. `None` outside of a runtime, and where the runtime has no timer.
 ///
-/// With the feature `test-util`, the clock of these shards is the runtime's, which a test may pause.
+/// The timers of these shards end with the runtime: afterwards no handler runs. With the feature `test-util`, the clock
+/// of these shards is the runtime's, which a test may pause.
 ///
 /// # Examples
 ///
@@ -77,5 +81,5 @@ use crate::future::runtime;
 /// ```
 #[must_use]
 pub fn shards() -> Option<Shards> {
-    runtime::current().map(|place| place.shards().clone())
+    runtime::current().map(|turned| turned.shards().clone())
 }

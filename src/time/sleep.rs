@@ -1,6 +1,5 @@
 //! A future that completes at a deadline.
 
-use crate::base::tick::Timestamp;
 use crate::future;
 use crate::system::clock::runtime::{Instant, after};
 use core::pin::Pin;
@@ -46,7 +45,7 @@ impl Sleep {
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
-            sleep.reset(timestamp(deadline));
+            sleep.reset(sleep.moment_of(deadline));
         }
     }
 
@@ -54,21 +53,15 @@ impl Sleep {
     pub(super) fn reset_silently(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
-            sleep.put(timestamp(deadline));
+            sleep.put(sleep.moment_of(deadline));
         }
     }
 
     /// Polls without a look at the task's budget.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = timestamp(self.deadline);
-        let sleep = self.sleep.get_or_insert_with(|| future::sleep_until(deadline));
+        let sleep = self.sleep.get_or_insert_with(|| future::sleep_until_instant(self.deadline));
         Pin::new(sleep).poll(cx)
     }
-}
-
-/// Returns the moment on the engine's clock. The last moment of that clock would mean that the sleep never ends.
-fn timestamp(deadline: Instant) -> Timestamp {
-    Timestamp::from(deadline.into_std()).min(Timestamp::MAX - Duration::from_nanos(1))
 }
 
 impl Future for Sleep {

@@ -1,7 +1,7 @@
 //! The time module of this crate beside tokio's: the same cases, mounted twice.
 //!
-//! `cases.rs` and its folder have the cases. A case does not know which module it tests. The constants and the function
-//! of each mount name the answers that may differ; `cases/differences.rs` alone reads them.
+//! `cases.rs` and its folder have the cases. A case does not know which module it tests. The constants of each
+//! mount name the answers that may differ; `cases/differences.rs` alone reads them.
 #![cfg(feature = "test-util")]
 #![allow(clippy::duplicate_mod, reason = "the same cases run on two modules")]
 
@@ -10,7 +10,6 @@ mod support;
 
 #[path = "."]
 mod on_tokio {
-    use tokio::runtime::Runtime;
     use tokio::time;
 
     /// Whether a call that makes a timer panics on a thread outside of a runtime.
@@ -22,10 +21,10 @@ mod on_tokio {
     /// Whether a sleep waits while nobody runs the current-thread runtime in which it was made.
     const WAITS_FOR_ITS_RUNTIME: bool = true;
 
-    /// Whether a sleep that was made in this runtime panics when it is polled after the runtime's end.
-    fn ends_with(_: &Runtime) -> bool {
-        true
-    }
+    /// Whether a future belongs to the runtime in which it was made, before its first poll.
+    const IS_BOUND_WHEN_MADE: bool = true;
+    /// The text of the panic of a sleep whose runtime has ended.
+    const ENDED: &str = "A Tokio 1.x context was found, but it is being shutdown.";
 
     #[path = "cases.rs"]
     mod cases;
@@ -33,7 +32,6 @@ mod on_tokio {
 
 #[path = "."]
 mod on_tourbillon {
-    use tokio::runtime::Runtime;
     use tourbillon::time;
 
     const NEEDS_A_RUNTIME: bool = false;
@@ -41,9 +39,8 @@ mod on_tourbillon {
     const NEEDS_A_TIMER: bool = false;
     const WAITS_FOR_ITS_RUNTIME: bool = false;
 
-    fn ends_with(_: &Runtime) -> bool {
-        false
-    }
+    const IS_BOUND_WHEN_MADE: bool = false;
+    const ENDED: &str = "the engine of this sleep was shut down";
 
     #[path = "cases.rs"]
     mod cases;

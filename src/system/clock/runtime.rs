@@ -5,9 +5,7 @@
 use core::time::Duration;
 #[cfg(feature = "test-util")]
 use {
-    super::Clock,
-    super::system::true_now,
-    crate::base::sync::{AtomicBool, Ordering, StdArc},
+    super::{Clock, system},
     crate::base::tick::Timestamp,
 };
 
@@ -34,35 +32,30 @@ pub(crate) fn far_from(now: Instant) -> Instant {
 /// Returns whether the runtime's clock shows another moment than the system's clock.
 #[cfg(feature = "test-util")]
 pub(crate) fn is_moved() -> bool {
-    let (before, shown, after) = (true_now(), now().into_std(), true_now());
+    let (before, shown, after) = (system::true_now(), now().into_std(), system::true_now());
     !(before..=after).contains(&shown.into())
 }
 
-/// The clock of the tokio runtime that the calling thread is in, for the shards that a task of a runtime turns.
+/// The clock of the tokio runtime that the calling thread is in, for the shards that a task of that runtime turns.
 #[cfg(feature = "test-util")]
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RuntimeClock {
-    was_ahead: StdArc<AtomicBool>,
-}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimeClock;
 
-#[cfg(feature = "test-util")]
-impl RuntimeClock {
-    /// Returns whether the clock has shown a moment before the system's clock came to it. The wheels that have read
-    /// that moment would fire the timers of another runtime late.
-    pub(crate) fn was_ahead(&self) -> bool {
-        // Ordering: Relaxed. The task that read the clock was dropped before.
-        self.was_ahead.load(Ordering::Relaxed)
-    }
-}
+/// The tick of the shards that a task of a runtime turns. tokio rounds the sleep of that task up to a millisecond, and
+/// a tick adds little to that.
+pub(crate) const TICK: Duration = Duration::from_nanos(TICK_NANOS);
+const TICK_NANOS: u64 = if cfg!(feature = "test-util") { 1_000 } else { 64_000 };
 
 #[cfg(feature = "test-util")]
 impl Clock for RuntimeClock {
+    /// Returns the end of the present tick. So a timer is due at a tick's end for each delay of whole ticks, whenever
+    /// the runtime has begun, and two runs of a test with a paused clock are alike.
     fn now(&self) -> Timestamp {
-        let shown = Timestamp::from(now().into_std());
-        if shown > true_now() {
-            // Ordering: Relaxed. See `was_ahead`.
-            self.was_ahead.store(true, Ordering::Relaxed);
-        }
-        shown
+        let tick = self.true_now().as_nanos() / TICK_NANOS;
+        Timestamp::from_nanos((tick + 1).saturating_mul(TICK_NANOS))
+    }
+
+    fn true_now(&self) -> Timestamp {
+        now().into_std().into()
     }
 }

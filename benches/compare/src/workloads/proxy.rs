@@ -36,7 +36,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     reading: "A timeout that is due waits for its task, whatever the timer: the task is one of a thousand that are \
         ready. tokio fires its timers on a worker, which puts the tasks into its own queue. A task that a thread \
         outside of the runtime wakes waits in the queue that all workers share. In the row *turned by a task* a task \
-        of the runtime turns a loop's shard, and no thread of the engine runs.",
+        of the runtime turns a loop's shard, and no thread of the engine runs. The row *by tokio's names* uses \
+        `tourbillon::time` without configuration.",
     cases,
     columns: |_| {
         vec![
@@ -57,6 +58,7 @@ pub(super) const WORKLOAD: Workload = Workload {
                 turn(case, &Ours::of(Builder::new().unpinned()))
             }),
             Entrant::here("engine, turned by a task", true, |case| turn(case, &Turned::new())),
+            Entrant::here("engine, by tokio's names", true, |case| turn(case, &Named)),
             Entrant::here("tokio", false, |case| turn(case, &Tokio)),
         ]
     },
@@ -140,6 +142,20 @@ impl Timers for Turned {
         future: F,
     ) -> Option<F::Output> {
         self.engine.handle().timeout_at(deadline.into(), future).await.ok()
+    }
+}
+
+/// Our timers by tokio's names, without configuration: the first future of the runtime spawns the task that turns them.
+#[derive(Clone)]
+struct Named;
+
+impl Timers for Named {
+    async fn within<F: Future<Output: Send> + Send>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> Option<F::Output> {
+        tourbillon::time::timeout_at(deadline.into(), future).await.ok()
     }
 }
 

@@ -21,8 +21,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     operation: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     family: Family::Tasks,
     about: "Checked: the outputs of the futures; a limit on a future that is never ready ends in time.",
-    reading: "Ours reads the clock when the limit is made; a future that is ready never reaches a timer. \
-        async-io does not read a clock before the future is pending. tokio's takes a handle to its runtime, \
+    reading: "Ours and async-io's read no clock and make no timer before the future is pending. tokio's takes a handle to its runtime, \
         whose count all threads write.",
     cases,
     columns: columns_by_threads,

@@ -9,12 +9,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor of the rule. A namespace may take one more place if it has fewer places than this factor times the free
-/// places.
+/// The factor in the rule for shares. A namespace may take one more place for a delivery if it has fewer places than
+/// this factor times the free places.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places that a namespace may take. The namespace has `has` places already, and `free`
-/// places are free.
+/// Returns the number of further places for deliveries that a namespace may take. The namespace has `has` places
+/// already, and `free` places are free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -23,7 +23,7 @@ pub fn free_for(has: usize, free: usize) -> usize {
 }
 
 /// The number of free places for deliveries in a runtime, and the number of places that each namespace uses. A claim
-/// divides the free places by these numbers.
+/// divides the free places among the namespaces by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -31,7 +31,7 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way, by namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The limit for late timers of each namespace. `None` for no limit.
+    /// The limit for late timers of each namespace. `None` sets no limit.
     pub late: Option<Late>,
 }
 
@@ -39,9 +39,9 @@ pub struct Shares {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// A timer is late once this time has passed since its due moment.
+    /// The time after its due moment from which a timer counts as late.
     pub after: Duration,
-    /// The number of late timers that a namespace without an entry in `left` may take.
+    /// The number of late timers that a namespace may take if it has no entry in `left`.
     pub each: usize,
     /// The number of late timers that each namespace may still take. A namespace that has taken none lately has no
     /// entry.
@@ -49,7 +49,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Makes a limit for late timers. See the fields for the arguments.
+    /// Makes a limit for late timers. The arguments are the values of the fields with the same names.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
@@ -76,8 +76,8 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace for which there are places. The claim has already taken
-    /// `taken` timers of the namespace, and `all` timers altogether.
+    /// Returns the number of further timers of a namespace that find free places for deliveries. The claim has already
+    /// taken `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);

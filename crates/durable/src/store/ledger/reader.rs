@@ -36,7 +36,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// Returns the id that the index has for a key. Does not check the timer of that id.
+    /// Returns the id that the index of keys has for a key. Does not check that the timer owns the key.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -57,7 +57,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         })
     }
 
-    /// Returns at most `limit` keys of a table that begin with `prefix`, from `from` on.
+    /// Returns at most `limit` keys of a table that begin with `prefix`, starting at the key `from`.
     pub(super) fn keys(
         self,
         table: Table,
@@ -85,7 +85,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(next)
     }
 
-    /// Returns at most `limit` entries of due timers from the index by due moment, in its order.
+    /// Returns at most `limit` index entries of due timers, in the order of the due moments.
     pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
@@ -116,7 +116,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` for the leases in the order of their ends, until `each` returns false.
+    /// Calls `each` with the end and the timer's id of each lease, in the order of the ends. Stops once `each` returns
+    /// false.
     pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
         self.tables
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
@@ -173,7 +174,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(Counts { by_namespace, quarantined })
     }
 
-    /// Calls `each` for all timers that can be read, until `each` returns false.
+    /// Calls `each` with each timer whose record can be read. Stops once `each` returns false.
     pub(super) fn each(self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
             Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),

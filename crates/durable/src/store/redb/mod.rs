@@ -138,13 +138,13 @@ use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The default number of bytes of the database that are kept in memory.
+/// The default number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub, the search for damage, looks at in a second.
+/// The default number of entries that the scrub, the search for damage, checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two checks whether the scrub has gone through the store.
+/// The pause between two looks at the progress of the scrub, the search for damage.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
@@ -178,10 +178,10 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
-    /// The queue of the thread that commits. `None` once the store is being closed.
+    /// The queue of requests to the thread that commits. `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    /// The thread that commits, and the thread that syncs. `None` once they are being ended.
+    /// The thread that commits, and the thread that syncs. `None` once the store is being closed.
     threads: Option<Threads>,
 }
 
@@ -219,17 +219,17 @@ impl RedbBuilder {
         self
     }
 
-    /// Sets the number of bytes of the database that are kept in memory. 128 MiB by default.
+    /// Sets the number of bytes of the database that the store keeps in memory. 128 MiB by default.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
-    /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. On a small file system the number is reduced to an eighth of its size, but not below 24 MiB. Zero
-    /// by default, which sets no limit.
+    /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
+    /// moves go on, and so do schedules. On a small file system the number is reduced to an eighth of its size, but not
+    /// below 24 MiB. Zero by default, which sets no limit.
     ///
     /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
     /// file system, and made again later. Linux only; elsewhere there is no limit.
@@ -262,11 +262,11 @@ impl RedbBuilder {
         self
     }
 
-    /// Sets the number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there
-    /// is no scrub.
+    /// Sets the number of entries that the scrub, the search for damage, checks in a second. The scrub takes 1,000
+    /// entries in a step. 250 by default; with 0 there is no scrub.
     ///
     /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
-    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is
+    /// them, again and again: it sets aside records that are damaged, and mends the entries. Without a scrub, damage is
     /// noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
@@ -302,7 +302,7 @@ impl RedbBuilder {
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies as [`verify`](Self::verify) does, for a store whose bytes are elsewhere.
+    /// Verifies a database as [`verify`](Self::verify) does. The store's bytes are not in files, but where `make` says.
     ///
     /// # Errors
     ///
@@ -363,8 +363,8 @@ impl RedbBuilder {
         self.start(places)
     }
 
-    /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
-    /// [`Part::Timers`], `make` is called several times before the first use, and whenever the database is opened
+    /// Opens a store whose bytes are not in files, for tests of faults. `make` is called for each part at the start.
+    /// For [`Part::Timers`], `make` is called several times before the first use, and whenever the database is opened
     /// again.
     ///
     /// # Errors
@@ -461,7 +461,7 @@ impl RedbStore {
     }
 
     /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
-    /// Other changes wait until the compaction has ended. It takes longer for a longer file.
+    /// Other changes wait until the compaction has ended. The compaction of a longer file takes longer.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -490,7 +490,7 @@ impl RedbStore {
         Ok(self.common.database_len()? + operations)
     }
 
-    /// Returns the counters of the store's work since it was opened.
+    /// Returns the counts of the store's work from its opening on.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -611,7 +611,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before this call.
+    /// Answers after all claims that were called before. So the claim `claim` has ended when the leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -68,7 +68,7 @@ struct World {
     clock: Steps,
     store: Arc<dyn TimerStore>,
     schedules: Schedules,
-    /// The scheduled moments of the delivered occurrences, in seconds after noon.
+    /// The scheduled moments of all delivered occurrences, in seconds after noon.
     seen: Arc<Mutex<Vec<i64>>>,
     /// The lengths of the clock steps that the runtime reported, in seconds.
     steps: Arc<Mutex<Vec<i64>>>,

@@ -132,7 +132,7 @@ fn a_transaction_that_panics_leaves_nothing() {
     assert_eq!(now(store.check()), []);
 }
 
-/// Makes a store with timers 5 and 6, which have keys and a common label. The record of timer 5 cannot be read.
+/// Makes a store with timers 5 and 6, which have keys and a common label. The record of timer 5 is damaged.
 fn damaged_with_names() -> MemoryStore {
     let (store, _clock) = store();
     let due = at(20);

@@ -57,7 +57,7 @@ pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
 }
 
-/// Reads the timer from a record; `None` if the record cannot be read.
+/// Reads the timer `id` from a record. `None` if the record cannot be read.
 #[must_use]
 pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
@@ -111,7 +111,7 @@ pub struct Change {
 }
 
 impl DryRun {
-    /// Starts a dry run that knows no timers yet, at the store's time `now`.
+    /// Starts a dry run at the store's time `now`. The dry run knows no stored timers yet.
     #[must_use]
     pub fn new(now: UtcMillis) -> Self {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
@@ -163,7 +163,7 @@ impl DryRun {
         Ok((outcome, self.changes()))
     }
 
-    /// Computes the outcomes and the changes of operations that are applied in order, as one transaction.
+    /// Computes the outcomes and the changes of several operations. They are applied in order, as one transaction.
     ///
     /// # Errors
     ///
@@ -204,7 +204,8 @@ impl DryRun {
         Ok((reaped, self.changes()))
     }
 
-    /// Stores timers of a backup; see [`TimerStore::import`](super::TimerStore::import).
+    /// Computes the changes of an import of a backup's timers, as [`TimerStore::import`](super::TimerStore::import)
+    /// describes.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ pub enum StoreErrorKind {
     NewerSchema,
     /// The store was written by an earlier version of this crate, in a format that this version cannot read.
     OlderSchema,
-    /// The store cannot be written.
+    /// The store's files, or its server, cannot be written to.
     ReadOnly,
     /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
     Full,

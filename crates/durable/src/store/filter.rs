@@ -115,14 +115,14 @@ impl Cursor {
         Self(bytes.into())
     }
 
-    /// Returns the bytes from which the store made the cursor.
+    /// Returns the bytes from which a store made the cursor.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// One answer to a request for a list of timers.
+/// A page of a list of timers: a store's answer to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The timers of the page. The page may have fewer timers than asked for, or none, because the filter left out many

@@ -55,7 +55,7 @@ pub enum Call<'a> {
     Nodes,
 }
 
-/// Sees the calls of a [`Hooked`] store.
+/// Sees and answers the calls to a [`Hooked`] store.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -22,8 +22,8 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The index in [`WITHIN`] of the span that ends in an hour. The spans up to this index end at an exact millisecond.
-/// Later spans end with a full hour of UTC.
+/// The index in [`WITHIN`] of the span of time that ends in an hour. The spans up to this index end at an exact
+/// millisecond. Later spans end with a full hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
 /// The numbers of pending timers by the time until they are due. The spans of time grow logarithmically.
@@ -31,9 +31,9 @@ pub(crate) const AN_HOUR: usize = 3;
 pub struct Horizon {
     /// The store's time when the timers were counted. The first span ends at this moment.
     pub now: UtcMillis,
-    /// The spans in order. Each span begins at the end of the span before. The first span has the timers that are
-    /// already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days and
-    /// 3,650 days. The last span has no end.
+    /// The spans of time, in order. Each span begins at the end of the span before. The first span has the timers that
+    /// are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days
+    /// and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
     /// The number of pending timers that no span counts. Each of them is due in a span whose count is a lower bound.
     pub unplaced: u64,
@@ -45,7 +45,7 @@ pub struct Span {
     /// The longest time until a timer of this span is due. Zero for the span of timers that are already due, and `None`
     /// for the last span.
     pub within: Option<Duration>,
-    /// The last moment of the span. In spans of 6 hours and more, this is the last millisecond of an hour of UTC.
+    /// The last moment of the span. In spans that end in 6 hours or later, the last millisecond of an hour of UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All timers are
-/// lost when the store is dropped. The durability of a change has no effect.
+/// A store in memory, for tests. With a manual clock, years pass at once. All timers are lost when the store is
+/// dropped. The store ignores the durability that a change asks for.
 pub struct MemoryStore {
     tables: Mutex<InMemory>,
     clock: Arc<dyn Clock>,
@@ -114,7 +114,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store on this clock, which counts from the start of 1970.
+    /// Makes an empty store. The clock `clock` counts from the start of 1970.
     ///
     /// ```
     /// use std::time::Duration;

@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The future that a call of a store returns.
+/// The future that a call to a store returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// The worst failure that an acknowledged change must survive.
@@ -90,7 +90,7 @@ pub enum IfPresent {
     ReplaceOnly(TimerId),
 }
 
-/// A change of a store.
+/// An operation that changes the timers of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
@@ -104,25 +104,25 @@ pub enum Op {
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have a label, up to a limit. Dead timers are withdrawn, too.
     CancelLabelled {
-        /// The namespace of the timers.
+        /// The namespace of the timers to withdraw.
         namespace: Box<str>,
         /// The label that each withdrawn timer has.
         label: Box<str>,
         /// The greatest number of timers that the operation withdraws.
         limit: u32,
     },
-    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps its scheduled
-    /// instant. So the later occurrences of the series do not move.
+    /// Moves the due moment of a timer, unless the timer is being delivered. An occurrence of a series keeps its
+    /// scheduled instant. So the later occurrences of the series do not move.
     Move(Address, UtcMillis),
     /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
     Pause(Address),
     /// Makes a paused timer, or the timer of a paused series, pending again.
     Resume(Address),
-    /// Ends a delivery that succeeded. The next occurrence of a series is stored in the same transaction.
+    /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series.
     Ack(TimerId, Token),
-    /// Ends a delivery that came too late. The next occurrence of a series is stored in the same transaction.
+    /// Ends a delivery that came too late. The same transaction stores the next occurrence of a series.
     Skip(TimerId, Token),
-    /// Ends a delivery that failed.
+    /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
     /// Ends a delivery, and makes the timer due again at the given moment.
     Snooze(TimerId, Token, UtcMillis),
@@ -153,7 +153,7 @@ pub enum Op {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The timer is stored.
+    /// The new timer is stored.
     Created(TimerId),
     /// An earlier call has stored a timer with the same id.
     Repeated(TimerId),
@@ -161,8 +161,8 @@ pub enum Outcome {
     Kept {
         /// The id of the timer that stays.
         id: TimerId,
-        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of that timer has begun.
-        /// The delivery may not know of the event for which the new timer was made.
+        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of the timer has begun. The
+        /// delivery may not know of the event for which the caller made the new timer.
         was: Phase,
     },
     /// The new timer has replaced another timer.
@@ -179,7 +179,7 @@ pub enum Outcome {
     KeyExists {
         /// The id of the timer that has the key.
         holder: TimerId,
-        /// The timer that was refused.
+        /// The new timer that the store refused.
         refused: Box<Timer>,
     },
     /// The timer was withdrawn, and no delivery of the timer begins any more. The outcome hands the timer back.
@@ -197,19 +197,19 @@ pub enum Outcome {
     },
     /// The operation has changed the timer as asked.
     Changed(TimerId),
-    /// The delivery has ended.
+    /// The delivery of the timer has ended.
     Ended {
-        /// The timer's id.
+        /// The id of the delivered timer.
         id: TimerId,
-        /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
+        /// The delivered timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
-        /// The id of the next occurrence, if the timer belongs to a series that goes on.
+        /// The id of the next occurrence of the series. `None` if no occurrence follows.
         next: Option<TimerId>,
         /// The number of instants of the series that were left out because they had already passed.
         skipped: u64,
     },
-    /// The number of timers that were made pending again. If the number is below the limit, no timer is parked for the
-    /// reason any more.
+    /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
+    /// parked for the reason any more.
     Unparked(u32),
     /// No timer is stored under the id or key. A claim removes a timer that is delivered at most once. So the delivery
     /// of such a timer may still begin after this outcome, until the lease of the claim is over.
@@ -227,19 +227,19 @@ pub struct Claimant {
     pub lease: Duration,
 }
 
-/// Bounds the timers that one claim takes.
+/// The limits for the timers that one claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The greatest number of timers.
+    /// The greatest number of timers that the claim takes.
     pub timers: u32,
     /// The number of payload bytes after which the claim takes no further timer.
     pub bytes: u64,
 }
 
-/// A timer that a claim has leased, with the token that gives the right to deliver it.
+/// A timer that a claim has leased, with the token that gives the right to deliver the timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leased {
-    /// The timer, as it is stored with the lease. A timer that is delivered at most once is not stored any more.
+    /// The timer, as the store keeps it with the lease. The store has removed a timer that is delivered at most once.
     pub timer: Timer,
     /// The token that the holder passes to end the delivery.
     pub token: Token,
@@ -248,12 +248,12 @@ pub struct Leased {
 /// The answer to a [`claim`](TimerStore::claim), which leases due timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claimed {
-    /// The store's time, by which the timers were due.
+    /// The store's time at the claim, by which the timers were due.
     pub now: UtcMillis,
-    /// The timers, in the order of their due moments.
+    /// The leased timers, in the order of their due moments.
     pub leased: Vec<Leased>,
-    /// The due moment of the first timer that is still pending. If the claim has reached its limit, this moment may
-    /// have passed.
+    /// The due moment of the first timer that is still pending. `None` if no timer is pending. After a claim that has
+    /// reached its limit, the moment may have passed.
     pub next_due: Option<UtcMillis>,
     /// The moment from which the next [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no such
     /// moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have used up
@@ -273,9 +273,9 @@ pub struct Claimed {
 pub struct LeftOut {
     /// The id of the occurrence that ended.
     pub id: TimerId,
-    /// The series' key.
+    /// The key of the series. `None` for a series without a key.
     pub key: Option<Box<str>>,
-    /// The number of instants that were left out.
+    /// The number of instants that the end of the occurrence has left out.
     pub count: u64,
 }
 
@@ -323,7 +323,7 @@ pub struct Reaped {
 /// by a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of timers by namespace and phase.
+    /// The number of stored timers by namespace and phase.
     pub by_namespace: BTreeMap<(Box<str>, Phase), u64>,
     /// The number of unreadable records that the store has set aside.
     pub quarantined: u64,
@@ -443,7 +443,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Ends at most `limit` leases whose time is over.
     fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
 
-    /// Returns pending timers that are due from `from` on and before `until`, in the order of their due moments.
+    /// Returns the due moments and ids of pending timers, in the order of the due moments. The timers are due at `from`
+    /// or later, and before `until`.
     fn upcoming(
         &self,
         from: UtcMillis,
@@ -451,14 +452,14 @@ pub trait TimerStore: Send + Sync + 'static {
         limit: u32,
     ) -> Answer<'_, Vec<(UtcMillis, TimerId)>>;
 
-    /// Returns a stored timer; `None` if no timer has this id or key.
+    /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
     /// Returns a page of the timers that match the filter. The store finds the page by an index, without reading
     /// earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
-    /// Returns the numbers of stored timers.
+    /// Returns the numbers of stored timers by namespace and phase.
     fn counts(&self) -> Answer<'_, Counts>;
 
     /// Returns the numbers of pending timers by the time until they are due.

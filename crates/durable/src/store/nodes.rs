@@ -2,10 +2,8 @@
 
 use tourbillon_words::UtcMillis;
 
-/// The processes (nodes) that share a store, and the shards into which its timers are divided.
-///
-/// A node looks for due timers only in the shards that it owns. The lease of a timer decides which node delivers the
-/// timer.
+/// The processes (nodes) that share a store, and the shards into which the store's timers are divided. A node looks for
+/// due timers only in the shards that the node owns. The lease of a timer decides which node delivers the timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// The store's time when the processes and shards were read.
@@ -24,26 +22,27 @@ pub struct Nodes {
 pub struct Node {
     /// The random number of this start of the process. Each start draws a new number, even under the same name.
     pub incarnation: u64,
-    /// The configured name. Several nodes may have the same name.
+    /// The configured name of the node. Several nodes may have the same name.
     pub name: Box<str>,
     /// The version of the node's program.
     pub version: Box<str>,
     /// The moment of the node's start, by the store's time.
     pub since: UtcMillis,
-    /// The moment at which the node last reported that it is alive, by the store's time.
+    /// The moment at which the node last reported that the node is alive, by the store's time.
     pub seen: UtcMillis,
-    /// Whether `seen` is recent enough for the node to own shards.
+    /// Whether `seen`, the node's last sign of life, is recent enough for the node to own shards.
     pub is_live: bool,
     /// Whether the node is this process.
     pub is_this: bool,
 }
 
-/// A part of a store's timers, which a single node at a time looks through for due timers.
+/// A part of a store's timers. A single node at a time looks for due timers in the shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shard {
     /// The shard's number, counted from 0.
     pub number: u16,
-    /// The incarnation of the node that owns the shard. `None` if the ownership has run out, or the shard was released.
+    /// The incarnation (random number) of the node that owns the shard. `None` if the ownership has run out, or the
+    /// owner has released the shard.
     pub owner: Option<u64>,
     /// The moment at which the owner last looked for due timers without an error, as far as this process knows. `None`
     /// if this process knows no such moment.

@@ -27,9 +27,9 @@ pub fn free_for(has: usize, free: usize) -> usize {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of free places for deliveries.
+    /// The number of free places for deliveries in the runtime.
     pub free: usize,
-    /// The number of deliveries under way, by namespace. A namespace without deliveries has no entry.
+    /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
     /// The limit for late timers of each namespace. `None` sets no limit.
     pub late: Option<Late>,
@@ -87,7 +87,7 @@ impl Shares {
     /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
     /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the
     /// [places](Self::room) for deliveries, and a share of the claim itself. Without the second limit, a namespace with
-    /// very short deliveries would fill each claim: its places are free again at the next claim.
+    /// very short deliveries would fill each claim, because its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -82,7 +82,7 @@ impl Table {
     }
 }
 
-/// Reads and writes the tables within one transaction.
+/// Reads and writes the tables of a store within one transaction.
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
@@ -111,7 +111,7 @@ pub(crate) trait Tables {
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry. Returns the entry's value; `None` if no entry has this key.
+    /// Removes an entry from a table. Returns the entry's value; `None` if no entry has the key `key`.
     ///
     /// # Panics
     ///

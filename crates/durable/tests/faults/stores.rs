@@ -15,9 +15,9 @@ use tourbillon_durable::{Durable, Spec};
 /// A store in memory that fails when a test wants it. [`Failures`] decides how the store fails.
 pub(crate) type Failing = Hooked<Failures>;
 
-/// The failures of a [`Failing`] store.
+/// The failures of a [`Failing`] store, as a test has set them.
 pub(crate) struct Failures {
-    /// The number of changes that succeed before the store fails.
+    /// The number of changes that still succeed before the store fails.
     pub(crate) good: AtomicU64,
     kind: StoreErrorKind,
     /// Whether a failed change has its effect, so that only its answer is lost.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// A line of a log. Moments are microseconds since the start of 1970, by the writer's clock.
+/// A line of a process's log. Moments are microseconds since the start of 1970, by the clock of the writing process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Line {
     /// A job's timer is about to be created.

@@ -32,12 +32,13 @@ pub(crate) fn arm(folder: &Path) {
     });
 }
 
-/// The way in which a child's life ends.
+/// The way in which the life of a child, a process of the test, ends.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     /// The child dies when it reaches the point for this time: 1 is the first time.
     At(u64),
-    /// The child dies after this number of writes to the journal. So the next opening has operations to repeat.
+    /// The child dies after this number of writes to the journal. So the next child has operations to repeat when it
+    /// opens the store.
     Writes(u64),
     /// The parent kills the child at some moment.
     Free,

@@ -153,7 +153,7 @@ impl Default for Scenario {
     }
 }
 
-/// A fault that is built into the store or the worker. The search must find the fault.
+/// A fault that is built into the store or the worker of the model. The search must find the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Nothing,
@@ -181,7 +181,7 @@ pub(crate) fn back(moment: UtcMillis) -> u8 {
     moment.as_millis().try_into().unwrap()
 }
 
-/// Returns the number of the claim that delivers a timer.
+/// Returns the number of the claim that delivers a timer. `None` if no claim delivers the timer.
 pub(crate) fn claim_of(timer: &Mini) -> Option<u8> {
     match timer.state {
         MiniState::Leased { token, .. } => Some(token),

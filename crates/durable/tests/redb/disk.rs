@@ -49,7 +49,7 @@ struct State {
     good: u64,
     /// Whether the file gets the first half of a failed write.
     is_short: bool,
-    /// Whether the next write to the journal panics.
+    /// Whether the next write to the journal's file panics.
     panics: bool,
     /// The number of reads that fail. `good_reads` reads succeed before.
     failing_reads: u64,

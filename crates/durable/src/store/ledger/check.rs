@@ -58,7 +58,7 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// Gathers the faults that a check finds.
+/// Gathers the faults that a check of the tables finds.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 
@@ -191,8 +191,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each stray entry of an index, which belongs to no timer. Records that were set aside leave
-    /// stray entries behind.
+    /// Adds a fault for each stray entry of an index. A stray entry belongs to no timer. Records that were set aside
+    /// leave stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

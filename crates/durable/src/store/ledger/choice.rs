@@ -19,7 +19,7 @@ pub(super) const PAGE: usize = 256;
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the timers. Within a namespace the earliest due moments come first.
+    /// The due moments and ids of the chosen timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
     /// The moment from which another claim with the same shares would take more timers. `None` if no such moment is
     /// known.
@@ -60,7 +60,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen
     }
 
-    /// Returns the number of timers that were chosen so far.
+    /// Returns the number of timers that the claim has taken so far.
     pub(super) fn len(&self) -> usize {
         self.chosen.timers.len()
     }
@@ -187,7 +187,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 }
 
-/// Returns the least key that comes after an entry's key.
+/// Returns the least key that comes after the key `entry`.
 pub(super) fn after(entry: &[u8]) -> Key {
     [entry, &[0]].concat()
 }

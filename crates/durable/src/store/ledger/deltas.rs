@@ -3,7 +3,7 @@
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// For each stored number, the sum of its changes in one transaction.
+/// The sums of a transaction's changes to stored numbers, each under the key of its number.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 

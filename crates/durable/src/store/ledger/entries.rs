@@ -88,7 +88,7 @@ pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])
 }
 
-/// Returns the timer's key in `Keyless`, the table of timers without a key of their callers.
+/// Returns the timer's key in `Keyless`, the table of timers whose callers gave no key.
 pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }

@@ -56,7 +56,7 @@ impl Hours {
         Ok(())
     }
 
-    /// Counts the timers of each hour in the index by due moment.
+    /// Counts the pending timers of each hour in the index by due moment.
     fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut hours = BTreeMap::new();
         tables.scan(Table::Due, &[], &mut |key, _| {

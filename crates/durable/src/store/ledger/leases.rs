@@ -13,7 +13,7 @@ use tourbillon_words::UtcMillis;
 pub(super) struct Claiming<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     token: Token,
-    /// The moment at which the new leases end.
+    /// The moment at which the leases of this claim end.
     until: UtcMillis,
     claimed: Claimed,
     /// The number of payload bytes of the timers that the claim has leased so far.

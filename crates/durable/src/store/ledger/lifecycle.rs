@@ -33,7 +33,7 @@ pub(super) fn is_withdrawn(timer: &Timer) -> bool {
     matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
 
-/// Makes an error that only a fault of this crate can cause.
+/// Makes an error for a refusal that only a fault of this crate can cause.
 pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
 }
@@ -102,7 +102,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Removes a timer that has ended, and remembers its id if the caller chose the id.
+    /// Removes a timer that has ended. Remembers the id if the caller chose it.
     fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.remembered.remember(self.timers.tables(), timer)?;
         self.timers.delete(timer)

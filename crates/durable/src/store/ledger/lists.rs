@@ -109,7 +109,7 @@ pub(super) struct List<'l, T> {
     filter: &'l Filter,
     way: Way,
     after: Option<&'l [u8]>,
-    /// The greatest number of timers of a page.
+    /// The greatest number of timers in the page.
     limit: usize,
 }
 

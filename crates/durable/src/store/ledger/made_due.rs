@@ -14,7 +14,7 @@ pub(crate) struct MadeDue {
     /// The stored timers that are due up to the frontier, the due moment up to which claims have read the index. Each
     /// timer has its namespace and its index entry (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
-    /// The frontier: the due moment up to which claims have read the index.
+    /// The due moment up to which claims have read the index. `None` if no claim has read the index.
     frontier: Option<UtcMillis>,
 }
 
@@ -25,7 +25,7 @@ impl MadeDue {
         self.frontier = frontier;
     }
 
-    /// Notes a timer that the transaction has stored, if the timer is pending.
+    /// Notes a timer that the transaction has stored. Ignores a timer that is not pending.
     pub(super) fn note(&mut self, timer: &Timer) {
         if timer.state == State::Pending {
             self.first = Some(self.first.map_or(timer.due, |first| first.min(timer.due)));

@@ -8,8 +8,8 @@ use crate::timer::TimerId;
 /// The key of the number of set-aside records in the table of meta data. Set-aside records could not be read.
 const NUMBER: &[u8] = b"quarantined";
 
-/// Reads and writes the records that were set aside because they could not be read. `admitted` counts the records that
-/// the current transaction has set aside.
+/// Reads and writes the records that were set aside because they could not be read. `admitted` is the number of records
+/// that the current transaction has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
@@ -52,7 +52,7 @@ impl Quarantine {
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside because they could not be read. Returns their number.
+    /// Removes all records that were set aside because they could not be read. Returns the number of removed records.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

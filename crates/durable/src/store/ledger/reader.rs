@@ -12,7 +12,7 @@ use crate::store::{Counts, Leased, Reasons};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// Reads the tables of a transaction.
+/// Reads timers from the tables of a transaction.
 pub(super) struct Reader<'t, T> {
     pub(super) tables: &'t T,
 }
@@ -30,7 +30,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Self { tables }
     }
 
-    /// Returns a stored timer; `None` if no record has the id or the record cannot be read.
+    /// Returns a stored timer. `None` if no readable record has the id.
     pub(super) fn peek(self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let record = self.tables.get(Table::Timers, &id_bytes(id))?;
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
@@ -123,7 +123,7 @@ impl<'t, T: Tables> Reader<'t, T> {
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
     }
 
-    /// Returns the timers that the claim with this token has leased.
+    /// Returns the timers that the claim with the token `token` has leased.
     pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
         let mut ids = Vec::new();
         self.leases(|_, id| {
@@ -141,8 +141,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(leased)
     }
 
-    /// Returns the reasons of at most `limit` parked timers that follow the cursor. Reads index entries only, not
-    /// records.
+    /// Returns a page of the reasons for which timers are parked. The page covers at most `limit` parked timers that
+    /// follow the cursor. Reads index entries only, not records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));

@@ -7,9 +7,9 @@ use crate::timer::{Timer, TimerId};
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The time for which the id of an ended timer is remembered. Only an id that the caller chose is remembered.
+/// The time for which a store remembers the id of an ended timer. The store remembers only ids that callers chose.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// The greatest number of ids that one transaction forgets, so that no transaction takes long.
+/// The greatest number of remembered ids that one transaction forgets. The limit keeps transactions short.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
 /// Remembers and forgets the ids of ended timers, at the moment `now`. Two tables have each remembered id: by id, and
@@ -48,8 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. Otherwise the old entries would make the store forget the id too
-    /// soon after the timer's later end.
+    /// Forgets the remembered id of a timer that is stored again. The old entries would make the store forget the id
+    /// too soon after the timer's later end.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {

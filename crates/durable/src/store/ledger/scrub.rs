@@ -107,7 +107,7 @@ impl Suspect {
         Ok(true)
     }
 
-    /// Mends the entry if it is still damaged. Returns whether the entry was damaged.
+    /// Mends the suspect entry if it is still damaged. Returns whether it was damaged.
     pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
         // An entry that was removed since the step does not count as damaged.
         let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };

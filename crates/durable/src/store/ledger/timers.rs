@@ -39,7 +39,7 @@ pub(crate) struct Noted {
     quarantine: Quarantine,
 }
 
-/// Returns the phase of a table's timers. `None` if the table has timers of several phases.
+/// Returns the phase of the timers in a table. `None` if the table has timers of several phases.
 fn phase_of(table: Table) -> Option<Phase> {
     match table {
         Table::Due => Some(Phase::Pending),
@@ -50,7 +50,7 @@ fn phase_of(table: Table) -> Option<Phase> {
     }
 }
 
-/// Methods that begin and end the transaction and its requests.
+/// Methods that begin and end a transaction and its requests.
 impl<T: Tables> Timers<T> {
     pub(super) fn new(tables: T) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Ends the transaction's changes: writes the counts and the hours. Returns the tables, and the timers that the
+    /// Writes the changed counts and hours at the end of the transaction. Returns the tables, and the timers that the
     /// transaction has made due.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
@@ -120,7 +120,7 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that change timers.
+/// Methods that store, change and remove timers.
 impl<T: Tables> Timers<T> {
     /// Stores a new timer. The caller ensures that no stored timer has the same id or key.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
@@ -215,7 +215,7 @@ impl<T: Tables> Timers<T> {
 
 /// Methods that read timers for a change, and mend the damage that they meet.
 impl<T: Tables> Timers<T> {
-    /// Returns whether a record is stored under this id, even a damaged record.
+    /// Returns whether the store has a record with the id `id`, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }

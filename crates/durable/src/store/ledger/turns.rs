@@ -66,7 +66,7 @@ pub(crate) struct Turns {
     arrived: Option<UtcMillis>,
     /// Whether the last claim served the passed-over timers first, and the unread part of the index second.
     was_behind_first: bool,
-    /// The moment of the last claim, by the store's time.
+    /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// The greatest number of passed-over index entries that are kept in memory for a namespace.
 const EXACT: usize = 1_024;
 
-/// An entry of the index by due moment.
+/// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
 /// The index entries of a namespace that claims have read and passed over.

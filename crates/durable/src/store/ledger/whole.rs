@@ -30,7 +30,7 @@ pub(crate) struct Ledger<T> {
     lifecycle: Lifecycle<T>,
 }
 
-/// Methods that begin and end the transaction and its requests.
+/// Methods that begin and end a transaction and its requests.
 impl<T: Tables> Ledger<T> {
     pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
         Self { lifecycle: Lifecycle::new(tables, now) }
@@ -81,7 +81,7 @@ impl<T: Tables> Ledger<T> {
     }
 }
 
-/// Methods that change timers.
+/// Methods that change timers within the transaction.
 impl<T: Tables> Ledger<T> {
     /// Applies an operation to the tables, and returns its outcome.
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
@@ -224,7 +224,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().upcoming(from, until, limit)
     }
 
-    /// Returns the timers that a claim has leased.
+    /// Returns the timers that claim number `claim` of the claimant `by` has leased.
     pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         self.reader().leased_by(Token { incarnation: by.incarnation, claim })
     }

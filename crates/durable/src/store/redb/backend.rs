@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes. Each part has its own file, or its own replacement in tests.
+/// A part of a store's bytes: the database or the journal. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.

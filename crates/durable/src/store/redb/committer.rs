@@ -61,7 +61,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Opens the store: runs the operations of the journal again, and ends all leases.
+    /// Opens the store. Runs the operations of the journal again, and ends all leases.
     pub(super) fn open(
         opener: Opener,
         clock: Arc<dyn Clock>,
@@ -550,7 +550,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Compacts the database. Returns whether the file has become shorter.
+    /// Compacts the database file. Returns whether the file has become shorter.
     fn compact(&mut self) -> Result<bool, StoreError> {
         let compacted = self.try_compact();
         if let Err(error) = &compacted

@@ -18,7 +18,7 @@ pub(super) trait Digested {
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-/// Computes the digest of an outcome.
+/// Computes the digest (a checksum) of a request's outcome.
 pub(super) fn digest(outcome: &impl Digested) -> u32 {
     let mut bytes = Vec::with_capacity(32);
     outcome.write(&mut bytes);

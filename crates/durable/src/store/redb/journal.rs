@@ -74,7 +74,7 @@ const SEALS: usize = 512 + HEAD;
 /// The number of bytes by which the journal's file grows, filled with zeros. So most syncs need not wait for a new
 /// length of the file.
 const GROWTH: usize = 256 * 1024;
-/// The length of a sector of the disk, in bytes. After the making of the database the file grows by whole sectors.
+/// The length of a sector of the disk, in bytes. Once the database is made, the journal's file grows by whole sectors.
 const SECTOR: u64 = 512;
 /// The length in bytes beyond which the journal's file is cut after a commit of the database to the disk.
 const LONG: u64 = 8 * 1024 * 1024;
@@ -102,7 +102,7 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the journal's file has ever had records.
+/// Returns whether the journal's file has ever had records: its first bytes are not all zero.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
@@ -132,7 +132,7 @@ pub(super) struct Journal<B> {
     records: Vec<u8>,
     /// The number of the last record, in memory or in the file.
     last: u64,
-    /// The number of the last batch that is on the disk with all batches before it.
+    /// The number of the last batch up to which the disk has all batches.
     durable: u64,
     /// The number of bytes of records in the file. `last_written` is the number of the last record in the file.
     written: usize,
@@ -194,7 +194,7 @@ impl<B: StorageBackend> Journal<B> {
         self.file_len
     }
 
-    /// Returns the records that follow batch `last`.
+    /// Returns the records of the journal that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         let mut at = 0;
@@ -255,7 +255,7 @@ impl<B: StorageBackend> Journal<B> {
         self.file.clone()
     }
 
-    /// Returns the number of the last record in the file.
+    /// Returns the number of the last record in the journal's file.
     pub(super) fn last_written(&self) -> u64 {
         self.last_written
     }
@@ -281,7 +281,7 @@ impl<B: StorageBackend> Journal<B> {
         self.written = 0;
     }
 
-    /// Writes the seal behind the records, a mark that all records were synced.
+    /// Writes the seal, a mark that all records were synced, behind the records.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };

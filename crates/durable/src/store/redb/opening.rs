@@ -197,7 +197,7 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
-/// Returns the number of records that were set aside because they could not be read.
+/// Returns the number of unreadable records that the store has set aside.
 pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     let tables = Reading::new(opened.database.begin_read().map_err(converted)?);
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)

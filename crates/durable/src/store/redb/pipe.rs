@@ -98,8 +98,8 @@ struct PipeState {
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of times that the journal was cleared. A sync that began before the last clearing says nothing about
-    /// the present records.
+    /// The number of times that the journal was cleared. A sync that began before the last clearing does not cover the
+    /// present records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,

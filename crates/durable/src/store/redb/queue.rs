@@ -62,7 +62,7 @@ pub(super) fn queue() -> (Sender, Receiver, Bell) {
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// The condition that ends a wait of the thread that commits.
+/// A condition for which the thread that commits can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The queue has a request, or a [`Bell`] has announced other work.
@@ -73,7 +73,7 @@ pub(super) enum Wanted {
     Urgent,
 }
 
-/// Says why a wait has ended.
+/// The reason why a wait of the thread that commits has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     /// The awaited condition is met.

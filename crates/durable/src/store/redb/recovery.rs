@@ -18,7 +18,7 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Describes why the database is closed, and when it may be opened again.
+/// The error that closed the database, and the moment from which it may be opened again.
 struct Outage {
     error: StoreError,
     again: Instant,
@@ -36,7 +36,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Makes the recovery for a database that is open.
+    /// Makes the state of recovery for a database that is open.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }

@@ -19,14 +19,14 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim whose timers were chosen by the shares of namespaces.
+    /// A claim of timers that were already chosen by the shares of namespaces.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
-    /// Mends the damaged entries that the scrub has found.
+    /// Mends the damaged entries that the scrub, the search for damage, has found.
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
@@ -294,8 +294,8 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Returns each operation in all of its forms. The `match` below does not compile without a line for a new
-    /// operation.
+    /// Returns samples of each operation, in all forms of the operation. The `match` below does not compile without a
+    /// line for a new operation.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {

@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// Decides whether the disk has room for a store's changes.
+/// Decides whether the disk has room for the changes of a store.
 #[derive(Debug)]
 pub(super) struct Room {
     /// The path of the database's file. `None` for a store without files.
@@ -180,7 +180,7 @@ fn reserve(path: &Path) -> PathBuf {
     reserve.into()
 }
 
-/// Makes a file and reserves its bytes on the file system.
+/// Makes a file, and reserves `len` bytes for the file on the file system.
 #[cfg(target_os = "linux")]
 fn make(path: &Path, len: u64) -> io::Result<()> {
     let mut options = OpenOptions::new();

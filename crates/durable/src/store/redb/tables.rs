@@ -30,7 +30,7 @@ trait Open {
     ) -> Result<Self::Opened, TableError>;
 }
 
-/// Opens a table with the types of its keys and values.
+/// Opens a table of the database with the types of the table's keys and values.
 fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError> {
     fn definition<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
         TableDefinition::new(table.name())
@@ -60,7 +60,7 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
     T::as_bytes(value).as_ref().to_vec()
 }
 
-/// Reads the entries of an open table, as bytes.
+/// Reads the entries of an open table, with keys and values as bytes.
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
@@ -72,7 +72,7 @@ trait Entries {
 /// The function that a scan calls with each key and value. The scan stops once the function returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Changes the entries of an open table.
+/// Changes the entries of an open table, with keys and values as bytes.
 trait EntriesMut: Entries {
     /// Returns whether the lengths of a key and a value are right for the table.
     fn takes(&self, key: &[u8], value: &[u8]) -> bool;

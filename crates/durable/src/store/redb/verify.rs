@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_words::UtcMillis;
 
-/// The number of bytes of the database that redb keeps in memory.
+/// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
 /// The name in faults of pages. Other faults have a table's name in its place.

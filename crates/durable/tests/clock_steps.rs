@@ -25,7 +25,7 @@ const DECADE: Duration = Duration::from_secs(3_652 * 86_400);
 #[derive(Clone)]
 struct Steps {
     passed: ManualClock,
-    /// The moment that the clock shows when no time has passed, in nanoseconds since the start of 1970.
+    /// The moment from which the clock counts the time that has passed, in nanoseconds since the start of 1970.
     begin: Arc<AtomicU64>,
     watchers: Arc<Mutex<Vec<Arc<OnStep>>>>,
     /// Whether the clock steps without a call of its subscribers.
@@ -363,8 +363,8 @@ fn timers_that_were_made_while_the_clock_was_ahead_are_found_and_moved() {
     assert_eq!(world.seen.lock().unwrap().len(), 3);
 }
 
-/// Tests the end of a runtime while it computes the next instants of many schedules. After a step of the clock a
-/// runtime does so for all schedules. The computation delays nothing else.
+/// Tests the end of a runtime during the work after a step of the clock. After a step, a runtime computes the next
+/// instants of all schedules. With many schedules this work takes long, but delays nothing else.
 #[test]
 fn a_runtime_ends_while_plans_are_computed_anew() {
     let mut world = World::new();

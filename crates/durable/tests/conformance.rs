@@ -54,8 +54,8 @@ fn the_store_in_a_file_conforms() {
     let _tally = conformance::histories(&make_in_file, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// Compares the outcomes of a store in a file with those of the store in memory. The tests in `sqlite` do so for a
-/// store in SQLite.
+/// Compares the outcomes of a store in a file with those of the store in memory. The tests in `sqlite` compare a store
+/// in SQLite with the store in memory.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
     let files = InFiles::new();

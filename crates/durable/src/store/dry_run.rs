@@ -86,8 +86,8 @@ pub struct DryRun {
 /// The changes that operations make to a store, and the assumptions about the store under which the changes are right.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The changed timers. Before the store's server makes the changes, it must verify all timers that the dry run was
-    /// given. Each of these timers, changed or not, must still be the same.
+    /// The changed timers. Before the store's server makes the changes, the server must verify all timers that the dry
+    /// run was given. Each given timer, changed or not, must still be the same.
     pub timers: Vec<Change>,
     /// The ids that no timer on the store's server may have when the changes are made.
     pub absent: Vec<TimerId>,
@@ -95,7 +95,7 @@ pub struct Changes {
     pub free: Vec<KeyOf>,
     /// The ids that the store's server must not remember as ids of ended timers.
     pub forgotten: Vec<TimerId>,
-    /// The ids of timers that the changes end. The server must remember each id until the moment beside it.
+    /// The ids of the timers that the changes end. The server must remember each id until the moment in its pair.
     pub remember: Vec<(TimerId, UtcMillis)>,
     /// The ids of ended timers that the store's server must no longer remember.
     pub forget: Vec<TimerId>,

@@ -10,7 +10,7 @@ pub enum Point {
     MakingNoted,
     /// The database of a new store is complete. The journal's file still notes that the database is being made.
     DatabaseMade,
-    /// An opening has read the records of the journal. It has not applied any of their operations again.
+    /// An opening has read the records of the journal. None of their operations has been applied again yet.
     BeforeReplay,
     /// An opening has applied the operations of one journal record again.
     InReplay,
@@ -28,8 +28,8 @@ pub enum Point {
     BeforeJournalWrite,
     /// The store has written records to the journal, and has not synced these records yet.
     AfterJournalWrite,
-    /// The store has synced records of the journal. It has not yet written the seal, the mark that all records were
-    /// synced.
+    /// The store has synced records of the journal. The seal, the mark that all records were synced, is not written
+    /// yet.
     AfterJournalSync,
     /// The store is about to send the answers of a batch to the callers.
     BeforeAnswers,

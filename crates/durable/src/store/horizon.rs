@@ -7,8 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The ends of the spans, the rows of a [`Horizon`], as times from now. The last span has no end, so it has no entry
-/// here.
+/// The ends of the spans of a [`Horizon`], its rows, as times from now. The last span has no end, and so no entry here.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -35,7 +34,8 @@ pub struct Horizon {
     /// are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days
     /// and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
-    /// The number of pending timers that no span counts. Each of them is due in a span whose count is a lower bound.
+    /// The number of pending timers that no span counts. Each uncounted timer is due in a span whose count is a lower
+    /// bound.
     pub unplaced: u64,
 }
 

@@ -50,8 +50,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The change need not survive a failure. It is in memory when the call returns, and in the file some 20 ms later.
-    /// The change is lost if the process dies in between.
+    /// The change need not survive a failure. The change is in memory when the call returns, and in the file some 20 ms
+    /// later. The change is lost if the process dies in between.
     Volatile,
     /// The change must survive the death of the process, by SIGKILL for example. The operating system has the change
     /// when the call returns, and the disk has the change some 20 ms later. The change is lost if the machine loses
@@ -129,13 +129,13 @@ pub enum Op {
     /// Ends a lease whose delivery has not begun. The timer is pending again.
     Release(TimerId, Token),
     /// Stores a timer again with a new state, after a claim has removed the timer. A claim removes a timer that is
-    /// delivered at most once. The timer is stored again if it was not delivered, or if its handler has snoozed or
-    /// parked it. If another timer has the timer's key by now, the timer is stored without the key. If a timer with the
-    /// same id is stored, nothing changes.
+    /// delivered at most once. A caller stores the timer again if the timer was not delivered, or if its handler has
+    /// snoozed or parked the timer. If another timer has the timer's key by now, the timer is stored without the key.
+    /// If a timer with the same id is stored, nothing changes.
     ///
     /// The token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by the
-    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`], or [`Refusal::Stale`] if it cannot
-    /// tell any more.
+    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`]. If the store cannot tell any more,
+    /// the answer is [`Refusal::Stale`].
     Return(Box<Timer>, Token),
     /// Ends a lease and parks the timer for a reason, a limit of the user's for example.
     Park(TimerId, Token, Box<str>),
@@ -186,7 +186,7 @@ pub enum Outcome {
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// Timers were withdrawn, some of them after a delivery had begun.
+    /// The timers with the label were withdrawn. For some of them, a delivery may have begun before.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
@@ -307,11 +307,11 @@ impl LeftOut {
 /// The answer to a [`reap`](TimerStore::reap), which ends leases whose time is over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
-    /// The ids of the timers that are pending again.
+    /// The ids of the timers that the reap has made pending again.
     pub returned: Vec<TimerId>,
-    /// The ids of the timers that are dead because their policies permit no further delivery.
+    /// The ids of the timers that the reap has made dead, because their policies permit no further delivery.
     pub dead: Vec<TimerId>,
-    /// The number of timers that ended because they had been withdrawn.
+    /// The number of timers that the reap has ended, because they had been withdrawn.
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
@@ -414,8 +414,8 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
-    /// processes share looks in all its parts. The claim takes up to `wanted` timers. It takes more, up to `limit`,
-    /// only if it leaves as many timers behind for other processes.
+    /// processes share looks in all its parts. The claim takes up to `wanted` timers. The claim takes more, up to
+    /// `limit`, only if as many timers are left for other processes.
     ///
     /// As with [`claim`](Self::claim), the claim has a number, by which its leases can be [recovered](Self::recover).
     /// Returns `None` if the store cannot claim parked timers. Then the caller uses [`put_back`](Self::put_back)
@@ -494,9 +494,9 @@ pub trait TimerStore: Send + Sync + 'static {
         None
     }
 
-    /// Gives up this process's part of a store that several processes share. Without this call, the other processes
-    /// must wait until the ownership of the part runs out. Leases stay as they are. A runtime calls this method at its
-    /// end. A later claim makes the process take part again.
+    /// Gives up this process's part of a store that several processes share. Without a call of `leave`, the other
+    /// processes must wait until the ownership of the part runs out. Leases stay as they are. A runtime calls `leave`
+    /// at its end. A later claim makes the process take part again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }

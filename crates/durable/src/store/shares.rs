@@ -39,9 +39,9 @@ pub struct Shares {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// The time after its due moment from which a timer counts as late.
+    /// The time by which a late timer is behind its due moment, at least.
     pub after: Duration,
-    /// The number of late timers that a namespace may take if it has no entry in `left`.
+    /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,
     /// The number of late timers that each namespace may still take. A namespace that has taken none lately has no
     /// entry.

@@ -14,7 +14,7 @@ fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(stepped).as_nanos()));
 }
 
-/// Tests due moments under steps of the store's clock. A step forward makes timers due, and a step back delays them.
+/// Tests due moments under steps of the store's clock. A step forward makes timers due. A step back delays timers.
 /// Timers that are made after a step back are delivered in time.
 #[test]
 fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {

@@ -130,8 +130,8 @@ impl World {
         numbers
     }
 
-    /// Asserts that no delivery was early, and that the store has no faults. Also asserts the numbers of stored timers
-    /// by phase, which are `left`.
+    /// Asserts that no delivery was early, and that the store has no faults. Also asserts that `left` has the numbers
+    /// of stored timers by phase.
     fn assert_whole(&self, left: &[(Phase, u64)]) {
         for Seen { delivery, at, .. } in &*self.seen() {
             assert!(*at >= delivery.due, "early: {delivery:?} at {at}");

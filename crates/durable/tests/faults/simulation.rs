@@ -14,12 +14,12 @@ use tourbillon_durable::store::{Hooked, MemoryStore, StoreErrorKind, TimerStore}
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Spec, UtcMillis};
 
-/// A timer as the model, a map beside the store, knows it.
+/// The expected state of a timer, in the test's own record of all timers.
 #[derive(Debug)]
 struct Modelled {
     due: UtcMillis,
     is_cancelled: bool,
-    /// Whether the model does not know the timer's end. An answer was lost with its process, or the timer was withdrawn
+    /// Whether the test does not know the timer's end. An answer was lost with its process, or the timer was withdrawn
     /// during its delivery.
     is_unsure: bool,
 }

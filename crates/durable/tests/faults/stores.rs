@@ -93,7 +93,7 @@ impl Failures {
         .await;
     }
 
-    /// Calls `act`, which makes a change, or returns an error in its place. A failed change may still have its effect.
+    /// Makes a change by a call of `act`, or fails. A failed change may still have its effect.
     fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
         let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
         if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {

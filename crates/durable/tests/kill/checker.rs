@@ -175,7 +175,7 @@ impl History {
     }
 
     /// Returns copies of this history, each with a different planted fault and its name. The test of the checker uses
-    /// them.
+    /// the copies.
     pub(crate) fn planted(&self) -> Vec<(&'static str, Self)> {
         let jobs = self.jobs();
         let ended = |job: &&Job| job.is_created && !job.is_cancelled_perhaps && job.deliveries.len() == 1;

@@ -24,7 +24,7 @@ const THREADS: u64 = 4;
 /// is reached for the third time. If the variable is set, timers are due sooner. The store is also compacted again and
 /// again, for more checkpoints. Some deliveries are slow, for more leases.
 pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
-/// The number to which a job's number is added for the id of the job's timer.
+/// The sum of this number and a job's number is the id of the job's timer.
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
 

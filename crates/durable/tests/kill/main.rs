@@ -26,8 +26,8 @@ const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
 /// rest.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-/// Starts a child, a process that creates and delivers timers. With the feature `failpoints`, a child with a `point`
-/// dies there.
+/// Starts a child, a process that creates and delivers timers. With the feature `failpoints`, the child dies at `point`
+/// if a point is given.
 fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);

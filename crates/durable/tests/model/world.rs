@@ -122,7 +122,7 @@ pub(crate) const STEPS: [Step; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UserOp {
     Place(u128, u8),
-    /// Places a new timer, with this id and due moment. It replaces the timer that has the key.
+    /// Places a new timer, with this id and due moment. The new timer replaces the timer that has the key.
     Replace(u128, u8),
     Cancel(u128),
 }

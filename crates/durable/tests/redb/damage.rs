@@ -283,7 +283,7 @@ fn a_journal_that_has_gone_on_without_its_database_is_an_error() {
     assert_is_of_the_journal(&found(&[earlier, lived.killed()[1].clone()], &lived.clock).unwrap_err());
 }
 
-/// Tests a journal of the first format. Its records have another head, which begins with the length.
+/// Tests a journal of the first format, whose records have another head. That head begins with the length.
 #[test]
 fn a_journal_of_another_format_is_refused() {
     let lived = Lived::new();

@@ -196,8 +196,8 @@ impl Disk {
     }
 
     /// Returns the disk as the system finds it after a loss of power. The disk has all synced bytes. `some` chooses the
-    /// other changes that the disk has, and the writes of which it has only a part. With `None` the disk has no other
-    /// changes.
+    /// other changes that the disk has, and the writes that the disk has only in part. With `None` the disk has no
+    /// other changes.
     pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
         let images = self.state(|state| state.images.clone()).map(|image| {
             let mut kept = image.synced;

@@ -82,7 +82,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     done.then_some(is_durable)
 }
 
-/// Returns the store's timers before the workload and after each of its steps. A store in memory gives them.
+/// Returns the expected timers before the workload and after each of its steps, from a store in memory.
 fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     let model = MemoryStore::new(clock.clone());
     let mut states = vec![timers(&model)];
@@ -277,7 +277,7 @@ fn a_full_disk_is_used_again_once_it_has_room() {
     assert_answers_hold(&store, &answers);
 }
 
-/// Tests many callers that wait for the disk at the same time. They share syncs.
+/// Tests many callers that wait for the disk at the same time. Several callers share a sync.
 #[test]
 fn callers_that_wait_share_a_sync() {
     let clock = clock();
@@ -326,8 +326,8 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     assert_eq!(store.stats().reopened, 1);
 }
 
-/// Opens a store and makes a change of each kind. Returns whether each timer is stored. Leaves out timers for which no
-/// answer says this for certain.
+/// Opens a store twice, and makes changes of several kinds each time. Returns whether each timer must be stored. Leaves
+/// out timers whose fate the answers leave open.
 fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
     let mut known = BTreeMap::new();
     let mut mend = Some(mend);

@@ -23,7 +23,7 @@ const TIMERS: u128 = 300;
 const HALF: u64 = 5_000;
 const LATE: u64 = 100_000;
 
-/// Makes timer number `n`. Its texts and its payload differ from those of other timers.
+/// Makes timer number `n`. The timer's texts and payload differ from those of other timers.
 fn any_timer(n: u128) -> Timer {
     let due = 1 + u64::try_from(n * 7_919 % 10_000).unwrap();
     let text = format!("the payload of timer {n}").into_bytes();
@@ -298,7 +298,7 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
 }
 
 /// Tests the removal of damaged records. The removal first fails if it finds a new damaged record. So a check can name
-/// the record before.
+/// the record before its removal.
 #[test]
 fn damaged_records_are_forgotten_only_once_they_were_named() {
     let place_of = Place::new();

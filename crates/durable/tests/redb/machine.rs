@@ -10,7 +10,7 @@ use tourbillon_durable::store::{Fault, Part, RedbBuilder, RedbStore, StoreError}
 /// A file of the simulated machine, with its bytes on the disk and in the system's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
-    /// The bytes that the disk has, which were synced.
+    /// The bytes that the disk has. A loss of power leaves these bytes.
     pub(crate) synced: Vec<u8>,
     /// The bytes that readers see, with the bytes that the disk lacks.
     pub(crate) current: Vec<u8>,

@@ -73,8 +73,8 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
 }
 
-/// Makes a store on a simulated disk. The disk has been quick for so many syncs that it counts as quick, and is slow
-/// from now on.
+/// Makes a store on a simulated disk. The disk was quick for two seconds, so the store counts it as quick. From now on
+/// the disk is slow.
 fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     let (disk, store) = on_a_slow_disk();
     disk.slow_syncs(Duration::ZERO);
@@ -187,8 +187,8 @@ fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_
     assert!(claimed == [2, 1] && took >= SYNC, "{claimed:?} after {took:?}");
 }
 
-/// Tests reads during the growth of the database's file. While the file grows, redb syncs it under a lock that the
-/// beginning of a read transaction needs.
+/// Tests reads during the growth of the database's file. While the file grows, redb syncs the file under a lock. The
+/// beginning of a read transaction needs the same lock.
 #[test]
 fn reads_do_not_wait_for_a_sync_of_the_database() {
     let disk = Disk::default();

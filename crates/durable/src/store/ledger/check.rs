@@ -63,7 +63,7 @@ fn seeming_name(record: &[u8]) -> String {
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds a fault. Returns false once the check has found so much damage that it must stop.
+    /// Adds a fault. Returns whether the check goes on: false once [`MOST_FAULTS`] faults were found.
     fn add(&mut self, table: Table, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> bool {
         self.0.push(Fault { table: table.name(), timer, fault: fault.into() });
         !self.are_enough()

@@ -102,7 +102,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Removes a timer that has ended. Remembers the id if the caller chose it.
+    /// Removes a timer that has ended. Remembers the timer's id if the caller chose the id.
     fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.remembered.remember(self.timers.tables(), timer)?;
         self.timers.delete(timer)

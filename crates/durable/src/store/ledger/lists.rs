@@ -18,18 +18,18 @@ const LOOKS: usize = 10;
 /// The greatest number of timers in a small namespace. For each page of a small namespace, a list reads all timers of
 /// the namespace and no others.
 const FEW: usize = 2_000;
-/// The number of entries after which a list of one namespace gives up an index that all namespaces share. The list
-/// gives the index up only if it has found no timer.
+/// The number of index entries after which a list of one namespace gives up an index that all namespaces share. The
+/// list goes on with the index if the page has a timer.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers that a namespace may have for a list to read them all for one page. The list does so
-/// if the index of all namespaces has led to none of them.
+/// The greatest size of a namespace, in timers, for which a list may read the whole namespace for one page. The list
+/// does so if the index of all namespaces has led to none of the namespace's timers.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer. `None` if the entry has no valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
 /// Describes how a list goes through a table. The list has the order of `table`, and the keys of its entries begin with
-/// `prefix`. `due_after` and `due_before` bound the list in the table by due moment. They are `None` in other tables.
+/// `prefix`. `due_after` and `due_before` bound a list by due moment, and are `None` for other lists.
 struct Way {
     table: Table,
     prefix: Vec<u8>,
@@ -75,7 +75,7 @@ impl Way {
     }
 }
 
-/// Returns the first key behind all keys that begin with `prefix`. `None` if no key lies behind them.
+/// Returns the first key behind all keys that begin with `prefix`. `None` if each later key begins with `prefix`, too.
 fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = prefix.get(..=last)?.to_vec();

@@ -90,8 +90,8 @@ pub(super) fn look<T: Tables>(
 }
 
 impl Suspect {
-    /// Returns whether the entry is undamaged. The record of a timer must be readable, and all entries of the timer
-    /// must be stored. An index entry must belong to the timer that it names.
+    /// Returns whether this table entry is undamaged. The record of a timer must be readable, and all entries of the
+    /// timer must be stored. An index entry must belong to the timer whose id the entry has.
     fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
         if self.table != Table::Timers {
@@ -107,7 +107,7 @@ impl Suspect {
         Ok(true)
     }
 
-    /// Mends the suspect entry if it is still damaged. Returns whether it was damaged.
+    /// Mends this table entry if the entry is still damaged. Returns whether the entry was damaged.
     pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
         // An entry that was removed since the step does not count as damaged.
         let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };

@@ -32,7 +32,7 @@ pub(super) struct Timers<T> {
     has_mended: bool,
 }
 
-/// The changed counts of a transaction's earlier requests. They are put aside while a later request runs.
+/// The changed counts of a transaction's earlier requests, put aside while a later request runs.
 pub(crate) struct Noted {
     counts: PhaseCounts,
     hours: Hours,
@@ -249,8 +249,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. Removes the key's index entry if the named timer does not own the key. A
-    /// record that was set aside leaves such an entry behind.
+    /// Returns the timer that owns a key. Removes the index entry of the key if the entry's timer does not own the key.
+    /// A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;
@@ -274,8 +274,9 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Removes an index entry that does not belong to the timer that it names. If `timer` is given, stores the missing
-    /// entries of the timer. Otherwise the entry belongs to a record in quarantine, which no longer counts as a timer.
+    /// Removes an index entry that names a timer to which it does not belong. If `timer` is given, stores the missing
+    /// entries of the timer. Otherwise the entry belongs to a record in quarantine, and the counts no longer include
+    /// the record.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

@@ -53,7 +53,8 @@ use tourbillon_words::UtcMillis;
 /// come to the end of the due timers. Afterwards claims begin at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers how far claims have read the index by due moment, and the index entries that they passed over.
+/// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
+/// over.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
@@ -62,7 +63,7 @@ pub(crate) struct Turns {
     /// The namespace that the last claim served first among the namespaces with passed-over timers. `None` before the
     /// first such claim.
     first: Option<Box<str>>,
-    /// The moment at which claims first came to the end of the due timers. `None` until they do.
+    /// The moment at which claims first came to the end of the due timers. `None` until then.
     arrived: Option<UtcMillis>,
     /// Whether the last claim served the passed-over timers first, and the unread part of the index second.
     was_behind_first: bool,

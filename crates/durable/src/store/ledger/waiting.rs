@@ -14,7 +14,7 @@ pub(super) type Key = Vec<u8>;
 pub(super) enum Waiting {
     /// All passed-over entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// The first passed-over entry only. A claim reads the index from this entry on to find the others.
+    /// The first passed-over entry only. A claim reads the index from this entry on to find later entries.
     From(Key),
 }
 

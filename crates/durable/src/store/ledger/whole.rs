@@ -254,8 +254,8 @@ impl<T: Tables> Ledger<T> {
         self.check_without(&[])
     }
 
-    /// Checks the tables as [`check`](Self::check) does, except the `lacking` tables. A store of an earlier version
-    /// lacks them.
+    /// Checks the tables as [`check`](Self::check) does, but leaves out the `lacking` tables. A store of an earlier
+    /// version has no such tables.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         Check::new(self.reader(), lacking).run()
     }

@@ -117,7 +117,7 @@ impl Places {
     }
 
     /// Returns the number of bytes that the files take on the disk. `None` where the system does not say. redb doubles
-    /// the length of its file before it writes there. On most file systems the added length takes no room yet.
+    /// the length of its file in advance. On most file systems the added length takes no room yet.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {

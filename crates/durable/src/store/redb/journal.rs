@@ -304,8 +304,8 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The numbers in the head of a record, or in a seal, the mark behind the synced records. The module header shows their
-/// layout.
+/// The numbers in the head of a record, or in a seal, the mark behind the synced records. The module header shows the
+/// layout of the numbers.
 struct Head {
     version: u8,
     generation: u64,

@@ -96,9 +96,9 @@ impl Opener {
         builder
     }
 
-    /// Opens the database, or makes the database. redb makes a database in several steps, and a crash between them
-    /// leaves a file that is not a database. While a database is being made, the journal's file notes this. The next
-    /// opening then makes the database again.
+    /// Opens the database, or makes the database. redb makes a database in several steps, and a crash between the steps
+    /// leaves a file that is not a database. While a database is being made, the journal's file has a note. After such
+    /// a crash, an opening finds the note and makes the database again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;

@@ -77,8 +77,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The factor between the length of a slow sync and the time for which the disk then counts as slow.
 const WARY: u32 = 60;
 
-/// Keeps the batches on their way to the disk. The thread that commits adds batches, and the thread that syncs makes
-/// them durable.
+/// Keeps the batches on their way to the disk. The thread that commits adds batches. The thread that syncs brings the
+/// batches to the disk.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
@@ -194,8 +194,8 @@ impl Pipe {
         len
     }
 
-    /// Removes the record of the last batch from the journal, unless it was written to the file. `len` is the number of
-    /// bytes of all earlier records. Returns whether the record was removed.
+    /// Removes the record of the last batch from the journal's memory, unless the file has the record. `len` is the
+    /// number of bytes of all earlier records. Returns whether the record was removed.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;

@@ -189,7 +189,8 @@ impl Receiver {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order, until they have `most` operations together. A single request may have more.
+    /// Takes requests in their order, until the taken requests have `most` operations together. The last request may
+    /// exceed `most`.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;

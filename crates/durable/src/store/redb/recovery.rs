@@ -18,7 +18,7 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// The error that closed the database, and the moment from which it may be opened again.
+/// The error that closed the database, and the moment from which the database may be opened again.
 struct Outage {
     error: StoreError,
     again: Instant,
@@ -31,7 +31,8 @@ pub(super) struct Recovery {
     opener: Opener,
     /// The number of the store, by which the store recognizes its own database.
     store: u64,
-    /// The error that closed the database, and the next attempt to open it. `None` while the database is open.
+    /// The error that closed the database, and the moment of the next attempt to open the database. `None` while the
+    /// database is open.
     outage: Option<Outage>,
 }
 

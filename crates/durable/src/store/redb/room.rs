@@ -30,7 +30,7 @@ const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to make the reserve, a file that keeps bytes of the disk.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The divisor for small file systems. The mark, the number of bytes to keep free, is at most the size divided by this
-/// number. But it is not below [`LEAST`].
+/// number. But the mark is not below [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -71,19 +71,19 @@ impl Room {
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// Returns the reason for which the store refuses the operations. `None` if it permits them.
+    /// Returns the reason for which the store refuses the operations. `None` if the store permits the operations.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
     /// Returns the reason for which the store refuses every change: the database's file is gone. `None` if the file is
-    /// in its place.
+    /// still there.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// Returns the reason for which the store refuses new timers. `None` if it permits them.
+    /// Returns the reason for which the store refuses new timers. `None` if the store permits new timers.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
@@ -163,7 +163,8 @@ fn low(state: &RoomState) -> Option<StoreError> {
 }
 
 /// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
-/// schedule follow from the schedule's timer. They come in one batch with an operation that replaces that timer.
+/// schedule follow from the schedule's timer. Such occurrences come in one batch with an operation that replaces the
+/// schedule's timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)

@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The ends of the spans of a [`Horizon`], its rows, as times from now. The last span has no end, and so no entry here.
+/// The ends of a [`Horizon`]'s spans (rows), as times from now. The last span has no end, and so no entry here.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),

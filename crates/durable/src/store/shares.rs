@@ -39,7 +39,7 @@ pub struct Shares {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// The time by which a late timer is behind its due moment, at least.
+    /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
     /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,

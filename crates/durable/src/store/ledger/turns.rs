@@ -54,18 +54,19 @@ use tourbillon_words::UtcMillis;
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
-/// over.
+/// over, because their namespaces had used up their shares.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that the last claim served first among the namespaces with passed-over timers. `None` before the
-    /// first such claim.
+    /// The namespace that the last claim served first among the namespaces whose timers claims had passed over. `None`
+    /// before such a claim.
     first: Option<Box<str>>,
     /// The moment at which claims first came to the end of the due timers. `None` until then.
     arrived: Option<UtcMillis>,
-    /// Whether the last claim served the passed-over timers first, and the unread part of the index second.
+    /// Whether the last claim first served the timers that earlier claims had passed over. Otherwise the unread part of
+    /// the index came first.
     was_behind_first: bool,
     /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-/// The greatest number of passed-over index entries that are kept in memory for a namespace.
+/// The greatest number of entries that are kept in memory for a namespace. The entries are of due timers that claims
+/// have passed over.
 const EXACT: usize = 1_024;
 
 /// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The index entries of a namespace that claims have read and passed over.
+/// The index entries of a namespace that claims have read and passed over, because the namespace had used up its share.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// All passed-over entries of the namespace.

@@ -34,7 +34,7 @@ const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the two parts of a store, the database and the journal. Clones of a value share their state.
+/// Opens the two parts of a store, the database and the journal. All clones share the record of unsynced ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
@@ -58,12 +58,12 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Makes places for the database's file at `path`, and the journal's file beside it.
+    /// Makes places in files: the database's file at `path`, and the journal's file beside the database.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Makes places for replacements of the files, which `make` returns.
+    /// Makes places in replacements of files. `make` returns the replacement of each file.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }

@@ -20,7 +20,7 @@ pub(super) struct Batch {
     /// The earliest due moment of the timers that the batch has made due.
     first_due: Option<UtcMillis>,
     /// The latest next due moment in the answers to the batch's claims. The outer `None` says that the batch has no
-    /// claims. The inner `None` says that a claim left no later timer.
+    /// claims. The inner `None` says that the answer to a claim has no next due moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -58,7 +58,8 @@ impl Batch {
         self.refusals.push(pending);
     }
 
-    /// Notes the earliest due moment of the timers that the batch has made due. `None` if it has made no timer due.
+    /// Notes the earliest due moment of the timers that the batch has made due. `None` if the batch has made no timer
+    /// due.
     pub(super) fn note_due(&mut self, first: Option<UtcMillis>) {
         self.first_due = first;
     }
@@ -76,7 +77,8 @@ impl Batch {
         mem::take(&mut self.durable)
     }
 
-    /// Puts answers back that [`take_durable`](Self::take_durable) has taken. They no longer wait for the disk.
+    /// Puts answers back that [`take_durable`](Self::take_durable) has taken. These answers no longer wait for the
+    /// disk.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }

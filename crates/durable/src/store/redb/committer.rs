@@ -26,7 +26,7 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of operations in one batch. A single request with more operations is a batch by itself.
+/// The number of operations at which a batch takes no further request. The last request may exceed this number.
 const MOST_OPERATIONS: usize = 10_000;
 /// The longest time between a change and the checkpoint, the commit of the database to the disk. A checkpoint comes
 /// sooner if the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a
@@ -35,7 +35,7 @@ const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
 /// The pause between a failed checkpoint (a commit of the database to the disk) and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which the thread that commits waits for further requests before it makes a batch.
+/// The longest time for which a batch waits for further requests from callers that were just answered.
 const GATHERING: Duration = Duration::from_micros(200);
 /// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
@@ -152,8 +152,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends at most [`ENDED_AT_ONCE`] leases, because an opening store has no holders of leases. Returns whether there
-    /// were leases.
+    /// Ends at most [`ENDED_AT_ONCE`] leases, because the holders of all leases are gone at an opening. Returns whether
+    /// there were leases.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
@@ -216,8 +216,8 @@ impl Committer {
         }
     }
 
-    /// Returns the moment of the next sync or checkpoint. The thread wakes at this moment even without a request.
-    /// `None` if neither is due.
+    /// Returns the moment of the next sync or checkpoint. The thread that commits wakes at this moment even without a
+    /// request. `None` if no sync and no checkpoint must follow.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.recovery.after_pause(at))

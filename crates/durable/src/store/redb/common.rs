@@ -28,10 +28,9 @@ pub(super) struct Common {
     /// the database itself.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
-    /// Whether a read has failed. False again once the database is opened again.
+    /// Whether a read has failed. False again once the thread that commits has noticed the failure.
     pub(super) read_has_failed: AtomicBool,
-    /// Access to the bytes of the database, for their number, and the length of the journal's file in bytes. The access
-    /// is `None` before the first opening.
+    /// Access to the bytes of the database, for their number. Also the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
@@ -73,7 +72,7 @@ impl Common {
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Makes a snapshot of the database after the last batch, and shows it to readers.
+    /// Makes a snapshot of the database after the last batch. Readers use the snapshot from now on.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
@@ -115,7 +114,7 @@ impl Common {
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns whether a read has failed after the last call of this method.
+    /// Returns whether a read has failed. Forgets the failure, so that the next call does not report it again.
     pub(super) fn take_read_error(&self) -> bool {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }

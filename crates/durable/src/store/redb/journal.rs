@@ -109,7 +109,7 @@ pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note that the database is being made from the journal's file.
+/// Removes the note in the journal's file that the database is being made.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
@@ -376,8 +376,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if the disk once had a batch after `reached`, whose record must then be damaged. A later head, at offset `at`
-/// or behind it, says so.
+/// Fails if the disk once had a batch after `reached`, because the batch's record must then be damaged. The heads of
+/// later records, at offset `at` or behind it, show the number of the last batch on the disk.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

@@ -178,8 +178,8 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Adds the index entries by namespace to a database of the earlier version, which had none. Reads all timers, in one
-/// transaction.
+/// Adds the index entries by namespace to a database of an earlier version, because it has no such entries. Reads all
+/// timers, in one transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);

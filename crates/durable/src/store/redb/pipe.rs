@@ -294,7 +294,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Makes the thread that syncs end.
+    /// Tells the thread that syncs to end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();

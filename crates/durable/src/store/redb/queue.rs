@@ -78,7 +78,7 @@ pub(super) enum Wanted {
 pub(super) enum Waited {
     /// The awaited condition is met.
     Enough,
-    /// The wait was too long: the awaited condition is not met.
+    /// The last moment of the wait came before the awaited condition was met.
     Timeout,
     /// The sender was dropped, so no more requests come.
     Closed,

@@ -14,8 +14,9 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// Makes a store with pending, parked and leased timers, and its backup. The backup has the order of the ids, which is
-/// not the order of the due moments. The parked timer has the eighth due moment.
+/// Makes a store with pending, parked and leased timers, and returns its backup as the last value. The timers in the
+/// backup come in the order of their ids, which is not the order of their due moments. The parked timer has the eighth
+/// due moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(1_700_000_000_000).as_nanos()));

@@ -14,21 +14,21 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Changed, Durable, Incident, Spec, UtcMillis};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// 2026-03-28T12:00:00Z.
+/// The moment 2026-03-28T12:00:00Z, in milliseconds since the start of 1970.
 const NOON: u64 = 1_774_699_200_000;
 const MINUTE: u64 = 60_000;
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DECADE: Duration = Duration::from_secs(3_652 * 86_400);
 
-/// The store's clock. It shows `begin` plus the time that has passed. A step of the clock changes `begin`.
+/// The store's clock. The clock shows `begin` plus the time that has passed. A step of the clock changes `begin`.
 #[derive(Clone)]
 struct Steps {
     passed: ManualClock,
-    /// The moment at which the clock began, in nanoseconds since the start of 1970.
+    /// The moment from which the clock counts the time that has passed, in nanoseconds since the start of 1970.
     begin: Arc<AtomicU64>,
     watchers: Arc<Mutex<Vec<Arc<OnStep>>>>,
-    /// Whether the clock steps without telling its subscribers.
+    /// Whether the clock steps without a call of its subscribers.
     is_silent: bool,
 }
 
@@ -68,7 +68,7 @@ struct World {
     clock: Steps,
     store: Arc<dyn TimerStore>,
     schedules: Schedules,
-    /// The scheduled moments of the delivered occurrences, in seconds after noon.
+    /// The scheduled moments of all delivered occurrences, in seconds after noon.
     seen: Arc<Mutex<Vec<i64>>>,
     /// The lengths of the clock steps that the runtime reported, in seconds.
     steps: Arc<Mutex<Vec<i64>>>,
@@ -132,7 +132,7 @@ impl World {
         assert!(durable.await_idle(PATIENCE), "{durable:?}");
     }
 
-    /// Lets time pass for all clocks.
+    /// Lets the time `time` pass on the clocks of the store and the runtime.
     fn pass(&self, time: Duration) {
         self.clock.passed.advance(time);
         if self.durable.is_some() {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Makes the store's clock step.
+    /// Makes the store's clock step forward (`is_ahead`) or back by the time `by`.
     fn step(&self, by: Duration, is_ahead: bool) {
         self.clock.step(by, is_ahead);
         // After a silent step the runtime does not wake by itself.
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Puts the store's clock ahead by this time, for ten seconds.
+    /// Makes the store's clock step forward by the time `by`, and back again ten seconds later.
     fn be_ahead(&self, by: Duration) {
         self.step(by, true);
         self.pass(TEN_SECONDS);
@@ -170,8 +170,8 @@ impl World {
         Some(seconds(noon(), self.schedules.get(&at()).unwrap().progress.next?))
     }
 
-    /// Returns the delivered occurrences whose scheduled moments have come by the store's present time, in seconds
-    /// after noon.
+    /// Returns the scheduled moments of the delivered occurrences, in seconds after noon. Leaves out moments that are
+    /// in the future by the store's clock.
     fn seen(&self) -> Vec<i64> {
         let now = seconds(noon(), self.store.now());
         self.seen.lock().unwrap().iter().copied().filter(|second| *second <= now).collect()
@@ -194,7 +194,7 @@ fn cron(expression: &str) -> Plan {
     Plan::cron(expression, "UTC").unwrap()
 }
 
-/// Converts a range of minutes to seconds.
+/// Converts each minute of a range to seconds.
 fn minutes(range: std::ops::RangeInclusive<i64>) -> Vec<i64> {
     range.map(|minute| 60 * minute).collect()
 }
@@ -226,7 +226,7 @@ fn a_clock_that_was_ahead_for_ten_seconds_does_not_silence_schedules() {
     }
 }
 
-/// One instant of the hour had its occurrence while the clock was ahead.
+/// Tests an hour in which the occurrence of a single instant came while the clock was ahead.
 #[test]
 fn an_instant_that_had_its_occurrence_while_the_clock_was_ahead_gets_no_second_one() {
     let world = World::new();
@@ -242,7 +242,8 @@ fn an_instant_that_had_its_occurrence_while_the_clock_was_ahead_gets_no_second_o
     assert_eq!(seen, minutes(1..=66));
 }
 
-/// The clock steps over ten years, with 120 monthly instants. A unit test shows the bound of instants.
+/// Tests a clock that steps over ten years, with 120 monthly instants. A unit test checks the limit for the number of
+/// instants.
 #[test]
 fn instants_of_which_none_is_to_be_missed_come_again_in_their_time() {
     let world = World::new();
@@ -362,8 +363,8 @@ fn timers_that_were_made_while_the_clock_was_ahead_are_found_and_moved() {
     assert_eq!(world.seen.lock().unwrap().len(), 3);
 }
 
-/// After a step of the clock the runtime goes through all schedules. With many schedules this holds nothing up, and the
-/// runtime can end before it is over.
+/// Tests the end of a runtime during the work after a step of the clock. After a step, a runtime computes the next
+/// instants of all schedules. With many schedules this work takes long, but delays nothing else.
 #[test]
 fn a_runtime_ends_while_plans_are_computed_anew() {
     let mut world = World::new();

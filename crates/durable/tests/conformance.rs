@@ -16,7 +16,7 @@ fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
 }
 
-/// Makes stores in files of a folder. The folder outlives the stores. The number names the next file.
+/// Makes stores in files of a folder. The folder outlives the stores. The number is the name of the next file.
 struct InFiles(tempfile::TempDir, AtomicU32);
 
 impl InFiles {
@@ -54,8 +54,8 @@ fn the_store_in_a_file_conforms() {
     let _tally = conformance::histories(&make_in_file, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// Compares the store in a file with the store in memory. The tests in `sqlite` compare the store in SQLite with the
-/// store in memory.
+/// Compares the outcomes of a store in a file with those of the store in memory. The tests in `sqlite` compare a store
+/// in SQLite with the store in memory.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
     let files = InFiles::new();

@@ -10,7 +10,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use tourbillon::ManualClock;
 
-/// Returns the result of an answer. A store in memory answers at once.
+/// Returns the result of a store's answer. The store in memory answers at the first poll of the future.
 fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer.unwrap(),
@@ -28,7 +28,7 @@ fn at(millis: u64) -> UtcMillis {
     UtcMillis::from_millis(millis)
 }
 
-/// Makes a store with timers 1 to 4, each due at the moment of its own number. The clock stands at moment 10.
+/// Makes a store with timers 1 to 4. Timer `n` is due at millisecond `n`, and the clock stands at millisecond 10.
 fn store() -> (MemoryStore, ManualClock) {
     let clock = ManualClock::new();
     let store = MemoryStore::new(clock.clone());
@@ -46,7 +46,7 @@ fn key_of(timer: TimerId) -> Vec<u8> {
     timer.as_u128().to_be_bytes().into()
 }
 
-/// Damages the bytes of a timer's record that follow the namespace.
+/// Cuts the bytes behind the namespace off a timer's record, so that the record cannot be read.
 fn damage(store: &MemoryStore, timer: TimerId) {
     let mut tables = store.lock();
     let record = tables.tables[Table::Timers as usize].get_mut(&key_of(timer)).unwrap();
@@ -132,7 +132,7 @@ fn a_transaction_that_panics_leaves_nothing() {
     assert_eq!(now(store.check()), []);
 }
 
-/// Makes a store with timers 5 and 6, which have keys and a common label. The record of timer 5 cannot be read.
+/// Makes a store with timers 5 and 6, which have keys and a common label. The record of timer 5 is damaged.
 fn damaged_with_names() -> MemoryStore {
     let (store, _clock) = store();
     let due = at(20);

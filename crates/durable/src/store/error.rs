@@ -17,13 +17,13 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// Another process, or another value of this process, has the store open.
+    /// Another process has the store open, or this process has opened the store already.
     Locked,
     /// The store was written by a later version of this crate.
     NewerSchema,
-    /// The store was written by an earlier version of this crate, whose format is not read any more.
+    /// The store was written by an earlier version of this crate, in a format that this version cannot read.
     OlderSchema,
-    /// The store cannot be written.
+    /// The store's files, or its server, cannot be written to.
     ReadOnly,
     /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
     Full,
@@ -35,12 +35,12 @@ pub enum StoreErrorKind {
     Closed,
     /// The system failed to read or write.
     Io,
-    /// The answer was lost, so the operation may or may not have had its effect. The operation may be repeated.
+    /// The answer was lost, so the operation may or may not have had its effect. The caller may repeat the operation.
     Unknown,
 }
 
 impl StoreError {
-    /// Makes an error of this kind with a message.
+    /// Makes an error of the kind `kind` with a message.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -52,7 +52,7 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// Makes an error of this kind with the error that caused it.
+    /// Makes an error of the kind `kind`. The new error keeps `source`, the error that caused the failure.
     ///
     /// ```
     /// use std::error::Error as _;

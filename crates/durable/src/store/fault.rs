@@ -7,11 +7,11 @@ use core::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The table in which the fault is.
+    /// The name of the table that has the fault.
     pub table: &'static str,
-    /// The timer, if the fault concerns a single timer.
+    /// The id of the timer that has the fault. `None` if the fault concerns more than a single timer.
     pub timer: Option<TimerId>,
-    /// The fault in words, for a message.
+    /// A description of the fault, for a message.
     pub fault: Box<str>,
 }
 

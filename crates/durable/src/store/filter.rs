@@ -8,35 +8,38 @@ use tourbillon_words::UtcMillis;
 /// Chooses the timers of a list: those that meet all given conditions. Without conditions the list has all timers.
 ///
 /// One condition chooses the index by which the store finds the timers. The store tries the conditions in this order:
-/// the label, the beginning of the key (except for dead timers), the reason, the phase. The list has the order of the
-/// index. Labelled timers come by id, and timers with a key prefix by key. Pending timers, and timers parked for a
-/// given reason, come by due moment. Leased timers come by the end of the lease, and dead timers by the moment of
-/// death. Without any of these conditions the timers come by id. Each order can be reversed.
+/// the label, the beginning of the key (except for dead timers), the reason, the phase.
+///
+/// The list has the order of the index. Labelled timers come by id, and timers with a key prefix by key. Pending
+/// timers, and timers parked for a given reason, come by due moment. Leased timers come by the end of the lease, and
+/// dead timers by the moment of death. Without any of the four conditions the timers come by id. Each order can be
+/// reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace of the timers. `None` means all namespaces. With a label or a key, `None` means the namespace
-    /// whose name is empty.
+    /// The namespace of the listed timers. `None` means all namespaces. With a label or a key prefix, `None` means the
+    /// namespace whose name is empty.
     pub namespace: Option<Box<str>>,
-    /// A label that the timers have.
+    /// The label that each listed timer has. `None` does not restrict the list.
     pub label: Option<Box<str>>,
-    /// The beginning of the timers' keys. A dead timer has given up its key. So a dead timer is listed by its key only
-    /// if `phase` is dead. A timer that was withdrawn during its delivery is not listed by its key.
+    /// The beginning of the listed timers' keys. `None` does not restrict the list. A dead timer has given up its key,
+    /// so its key finds it only if `phase` is dead. A timer that was withdrawn during its delivery is not listed by its
+    /// key.
     pub key_prefix: Option<Box<str>>,
-    /// The phase in which the timers are.
+    /// The phase of the listed timers. `None` does not restrict the list.
     pub phase: Option<Phase>,
-    /// The kind that the timers have.
+    /// The kind of the listed timers: the name that selects their handler. `None` does not restrict the list.
     pub kind: Option<Box<str>>,
-    /// The reason for which the timers are parked.
+    /// The reason for which the listed timers are parked. `None` does not restrict the list.
     pub reason: Option<Box<str>>,
-    /// The moment after which the timers are due.
+    /// The moment after which the listed timers are due. `None` does not restrict the list.
     pub due_after: Option<UtcMillis>,
-    /// The moment before which the timers are due.
+    /// The moment before which the listed timers are due. `None` does not restrict the list.
     pub due_before: Option<UtcMillis>,
-    /// The moment after which the timers were made. This moment may be in the future, since a clock that was ahead may
-    /// have made timers.
+    /// The moment after which the listed timers were made. `None` does not restrict the list. The moment may be in the
+    /// future, because a clock that was ahead may have made timers.
     pub created_after: Option<UtcMillis>,
-    /// Whether the list goes backwards, from the last timer of its order.
+    /// Whether the list has the reverse order.
     pub descending: bool,
 }
 
@@ -94,7 +97,8 @@ impl Filter {
     }
 }
 
-/// The place at which a list goes on after a page. A cursor is valid only with the filter of its page.
+/// The place in a list at which the next page begins. A cursor is valid only with the filter of the page that contained
+/// the cursor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 
@@ -111,21 +115,23 @@ impl Cursor {
         Self(bytes.into())
     }
 
-    /// Returns the bytes from which the store made the cursor.
+    /// Returns the bytes from which a store made the cursor.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// One answer to a request for a list of timers.
+/// A page of a list of timers: a store's answer to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers. They may be fewer than asked for, or none, if the store met many timers that the filter leaves out.
-    /// A filter with only a namespace, or a namespace and a phase, gives pages with timers until none are left. Such a
-    /// page is full if the namespace has at most 2,000 timers. It is always full if the phase is parked or dead. The
-    /// exception is a namespace with more than a million timers (50,000 on Redis). A page of its pending or leased
-    /// timers may be empty if they lie behind as many timers of other namespaces.
+    /// The timers of the page. The page may have fewer timers than asked for, or none, because the filter left out many
+    /// timers that the store read.
+    ///
+    /// Two kinds of filters give pages with timers until the list ends: a filter with only a namespace, and a filter
+    /// with only a namespace and a phase. The page of such a filter is full if the namespace has at most 2,000 timers,
+    /// or if the phase is parked or dead. The exception is a namespace with more than a million timers (50,000 on
+    /// Redis). A page of its pending or leased timers may be empty if as many timers of other namespaces come first.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,

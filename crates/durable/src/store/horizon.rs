@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The upper limit of each span, as a time from now. The last span has no limit, so it has no entry here.
+/// The ends of a [`Horizon`]'s spans (rows), as times from now. The last span has no end, and so no entry here.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -21,30 +21,31 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The index in [`WITHIN`] of the span that ends in an hour. The spans up to this index end at an exact millisecond.
-/// Later spans end with a full hour of UTC.
+/// The index in [`WITHIN`] of the span of time that ends in an hour. The spans up to this index end at an exact
+/// millisecond. Later spans end with a full hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
-/// The numbers of pending timers by the time until they are due, on a logarithmic axis.
+/// The numbers of pending timers by the time until they are due. The spans of time grow logarithmically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The store's time, at which the first span ends.
+    /// The store's time when the timers were counted. The first span ends at this moment.
     pub now: UtcMillis,
-    /// The spans in order. Each span begins at the end of the span before. The first span has the timers that are
-    /// already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days and
-    /// 3,650 days. The last span has no end.
+    /// The spans of time, in order. Each span begins at the end of the span before. The first span has the timers that
+    /// are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days
+    /// and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
-    /// The number of pending timers that no span counts. They are due in spans whose counts are lower bounds.
+    /// The number of pending timers that no span counts. Each uncounted timer is due in a span whose count is a lower
+    /// bound.
     pub unplaced: u64,
 }
 
 /// A row of a [`Horizon`]: the timers that are due between the end of the row before and the end of this row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The longest time until timers of this span are due. Zero for timers that are already due, and `None` for the
-    /// last span.
+    /// The longest time until a timer of this span is due. Zero for the span of timers that are already due, and `None`
+    /// for the last span.
     pub within: Option<Duration>,
-    /// The last moment of the span. In spans of 6 hours and more, this is the last millisecond of an hour of UTC.
+    /// The last moment of the span. In spans that end in 6 hours or later, the last millisecond of an hour of UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,
@@ -53,7 +54,7 @@ pub struct Span {
 }
 
 impl Horizon {
-    /// Makes the spans for this moment, with counts of zero. A store then [adds](Self::add) its timers.
+    /// Makes a horizon at the moment `now`, with counts of zero. A store then [adds](Self::add) its timers.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -73,7 +74,7 @@ impl Horizon {
         Self { now, spans: spans.chain([last]).collect(), unplaced: 0 }
     }
 
-    /// Adds a number of timers that are due at this moment to the count of their span.
+    /// Adds `timers` to the count of the span that contains the due moment `due`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -95,7 +96,7 @@ impl Horizon {
         }
     }
 
-    /// Returns the index of the span that contains a moment.
+    /// Returns the index of the span that contains a due moment.
     pub(crate) fn span_of(&self, due: UtcMillis) -> usize {
         self.spans.partition_point(|span| span.until < due)
     }

@@ -7,10 +7,10 @@ use crate::store::{Counts, IfPresent};
 use tourbillon::ManualClock;
 
 const HOUR: u64 = 3_600_000;
-/// The moment of the store's clock: half an hour after a full hour.
+/// The time of the store's clock, in milliseconds since the start of 1970: half an hour after a full hour.
 const NOW: u64 = 495_000 * HOUR + HOUR / 2;
 
-/// Makes a store with a timer due at each of these moments.
+/// Makes a store with a timer for each of the due moments `dues`.
 fn store(dues: &[u64]) -> MemoryStore {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(NOW).as_nanos()));

@@ -44,20 +44,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The future that a call of a store returns.
+/// The future that a call to a store returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// No failure. The change is in memory when the call returns, and in the file some 20 ms later. The change is lost
-    /// if the process dies in between.
+    /// The change need not survive a failure. The change is in memory when the call returns, and in the file some 20 ms
+    /// later. The change is lost if the process dies in between.
     Volatile,
-    /// The death of the process, by SIGKILL for example. The operating system has the change when the call returns, and
-    /// the disk has the change some 20 ms later. The change is lost if the machine loses power in between.
+    /// The change must survive the death of the process, by SIGKILL for example. The operating system has the change
+    /// when the call returns, and the disk has the change some 20 ms later. The change is lost if the machine loses
+    /// power in between.
     ProcessCrash,
-    /// The loss of power: the change is on the disk when the call returns. Callers that wait at the same time share one
-    /// write.
+    /// The change must survive a loss of power. The change is on the disk when the call returns. Callers that wait at
+    /// the same time share one write.
     #[default]
     PowerLoss,
 }
@@ -74,74 +75,77 @@ pub enum Durability {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IfPresent {
-    /// The new timer is refused.
+    /// The store refuses the new timer.
     #[default]
     Reject,
-    /// The old timer stays, even while it is delivered, and the new timer is dropped. The outcome contains the old
+    /// The old timer stays, even during its delivery, and the store drops the new timer. The outcome contains the old
     /// timer's phase.
     Keep,
     /// The new timer replaces the old timer.
     Replace,
     /// The new timer replaces the old timer, and takes over the old timer's due moment.
     ReplaceKeepDue,
-    /// The new timer replaces the old timer, if the old timer has this id. Otherwise the new timer is refused. If no
-    /// timer has the key, the outcome is [`Outcome::NotFound`].
+    /// The new timer replaces the old timer if the old timer has this id. Otherwise the store refuses the new timer. If
+    /// no timer has the key, the outcome is [`Outcome::NotFound`].
     ReplaceOnly(TimerId),
 }
 
-/// A change of a store.
+/// An operation that changes the timers of a store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
-    /// Stores a new timer. If a timer with this id is stored, nothing changes ([`Outcome::Repeated`]). An id that the
-    /// caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored for another hour after the timer's end.
-    /// So after a lost answer, an operation with a chosen id is safe to repeat. With any other id, a repetition may
-    /// store the timer again after its end.
+    /// Stores a new timer. If a timer with the new timer's id is stored, nothing changes ([`Outcome::Repeated`]). An id
+    /// that the caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored for another hour after the
+    /// timer's end. So after a lost answer, an operation with a chosen id is safe to repeat. With any other id, a
+    /// repetition may store the timer again after its end.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws the timer at this address. If an id is given, the timer must also have that id. A dead timer is
+    /// Withdraws the timer at an address. If an id is given, the timer at the address must have the id. A dead timer is
     /// dropped.
     Cancel(Address, Option<TimerId>),
-    /// Withdraws timers of a namespace that have this label, dead timers included, up to the limit.
+    /// Withdraws timers of a namespace that have a label, up to a limit. Dead timers are withdrawn, too.
     CancelLabelled {
-        /// The namespace of the timers.
+        /// The namespace of the timers to withdraw.
         namespace: Box<str>,
-        /// The label that the timers have.
+        /// The label that each withdrawn timer has.
         label: Box<str>,
-        /// The greatest number of timers for this operation.
+        /// The greatest number of timers that the operation withdraws.
         limit: u32,
     },
-    /// Moves the due moment of a timer that is not being delivered. An occurrence of a series keeps its scheduled
-    /// instant. So the later occurrences of the series do not move.
+    /// Moves the due moment of a timer, unless the timer is being delivered. An occurrence of a series keeps its
+    /// scheduled instant. So the later occurrences of the series do not move.
     Move(Address, UtcMillis),
     /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
     Pause(Address),
-    /// Makes a paused timer, or series, pending again.
+    /// Makes a paused timer, or the timer of a paused series, pending again.
     Resume(Address),
-    /// Ends a delivery that succeeded. The next occurrence of a series is stored in the same transaction.
+    /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series.
     Ack(TimerId, Token),
-    /// Ends a delivery that came too late. The next occurrence of a series is stored in the same transaction.
+    /// Ends a delivery that came too late. The same transaction stores the next occurrence of a series.
     Skip(TimerId, Token),
-    /// Ends a delivery that failed.
+    /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
-    /// Ends a delivery, and makes the timer due again at this moment.
+    /// Ends a delivery, and makes the timer due again at the given moment.
     Snooze(TimerId, Token, UtcMillis),
-    /// Ends a lease before a delivery has begun. The timer is pending again.
+    /// Ends a lease whose delivery has not begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again after its claim, with its new state. A claim removes a timer that is delivered at most
-    /// once. The timer is stored again if it was not delivered, or if its handler has snoozed or parked it. If another
-    /// timer has its key by now, it is stored without the key. If a timer with its id is stored, nothing changes. The
-    /// token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by this
-    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`], or [`Refusal::Stale`] if it cannot
-    /// tell any more.
+    /// Stores a timer again with a new state, after a claim has removed the timer. A claim removes a timer that is
+    /// delivered at most once. A caller stores the timer again if the timer was not delivered, or if its handler has
+    /// snoozed or parked the timer. If another timer has the timer's key by now, the timer is stored without the key.
+    /// If a timer with the same id is stored, nothing changes.
+    ///
+    /// The token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by the
+    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`]. If the store cannot tell any more,
+    /// the answer is [`Refusal::Stale`].
     Return(Box<Timer>, Token),
-    /// Ends a lease and parks the timer for this reason, a limit of the user's for example.
+    /// Ends a lease and parks the timer for a reason, a limit of the user's for example.
     Park(TimerId, Token, Box<str>),
-    /// Makes timers pending again that are parked for this reason, at most this number. An occurrence of a paused
-    /// series becomes paused instead, and does not count. Unparking the reason [`PAUSED`] resumes the timers.
+    /// Makes timers pending again that are parked for a reason. The number is the greatest number of unparked timers.
+    /// An occurrence of a paused series becomes paused instead, and does not count. Unparking the reason [`PAUSED`]
+    /// resumes the timers.
     Unpark(Box<str>, u32),
-    /// Delivers a dead timer again.
+    /// Makes a dead timer due, so that it is delivered again.
     Replay(TimerId),
-    /// Delivers a timer now. A dead timer is replayed, and a parked timer is pending again.
+    /// Makes a timer due now. A dead timer is replayed, and a parked timer is pending again.
     Fire(Address),
 }
 
@@ -149,19 +153,19 @@ pub enum Op {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The timer is stored.
+    /// The new timer is stored.
     Created(TimerId),
-    /// The timer was stored by an earlier call with the same id.
+    /// An earlier call has stored a timer with the same id.
     Repeated(TimerId),
-    /// The timer that has the key stays, and the new timer is not stored.
+    /// The timer that has the key stays. The new timer is not stored.
     Kept {
         /// The id of the timer that stays.
         id: TimerId,
-        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of that timer has begun.
-        /// The delivery may not know of the event for which the new timer was made.
+        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of the timer has begun. The
+        /// delivery may not know of the event for which the caller made the new timer.
         was: Phase,
     },
-    /// The timer replaced another timer.
+    /// The new timer has replaced another timer.
     Replaced {
         /// The id of the new timer.
         new: TimerId,
@@ -171,41 +175,41 @@ pub enum Outcome {
         /// still succeed.
         was: Phase,
     },
-    /// Another timer has the key. The outcome hands the new timer back.
+    /// Another timer has the key. The outcome hands the refused timer back.
     KeyExists {
         /// The id of the timer that has the key.
         holder: TimerId,
-        /// The timer that was refused.
+        /// The new timer that the store refused.
         refused: Box<Timer>,
     },
-    /// The timer was withdrawn, and no delivery of it begins any more. The outcome hands its record back.
+    /// The timer was withdrawn, and no delivery of the timer begins any more. The outcome hands the timer back.
     Cancelled(Box<Timer>),
-    /// The timer was withdrawn after a delivery had begun. No delivery follows that delivery.
+    /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// Timers were withdrawn, some of them after a delivery had begun.
+    /// The timers with the label were withdrawn. For some of them, a delivery may have begun before.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
         /// The number of withdrawn timers whose deliveries had begun.
         in_flight: u32,
-        /// Whether timers with the label are left, for a further call.
+        /// Whether timers with the label are left for a further call.
         more: bool,
     },
-    /// The timer was changed as asked.
+    /// The operation has changed the timer as asked.
     Changed(TimerId),
-    /// The delivery has ended.
+    /// The delivery of the timer has ended.
     Ended {
-        /// The timer's id.
+        /// The id of the delivered timer.
         id: TimerId,
-        /// The timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
+        /// The delivered timer's phase after the delivery: done, dead, pending again, parked, or withdrawn.
         phase: Phase,
-        /// The id of the next occurrence, if the timer belongs to a series that goes on.
+        /// The id of the next occurrence of the series. `None` if no occurrence follows.
         next: Option<TimerId>,
-        /// The number of instants of the series that were left out because they had passed.
+        /// The number of instants of the series that were left out because they had already passed.
         skipped: u64,
     },
-    /// The number of timers that were made pending again. If the number is below the limit, no timer is parked for the
-    /// reason any more.
+    /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
+    /// parked for the reason any more.
     Unparked(u32),
     /// No timer is stored under the id or key. A claim removes a timer that is delivered at most once. So the delivery
     /// of such a timer may still begin after this outcome, until the lease of the claim is over.
@@ -214,68 +218,69 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// The holder of leases: one start of a process.
+/// A holder of leases. Each start of a process is a separate holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// A number that each start of a process draws anew.
+    /// The random number of this start of the process.
     pub incarnation: u64,
-    /// The length of a lease.
+    /// The time from a claim to the end of its leases.
     pub lease: Duration,
 }
 
-/// Bounds the timers that one claim takes.
+/// The limits for the timers that one claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The greatest number of timers.
+    /// The greatest number of timers that the claim takes.
     pub timers: u32,
-    /// The number of payload bytes after which a claim takes no further timer.
+    /// The number of payload bytes after which the claim takes no further timer.
     pub bytes: u64,
 }
 
-/// A timer that a claim has leased, with the token that gives the right to deliver it.
+/// A timer that a claim has leased, with the token that gives the right to deliver the timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leased {
-    /// The timer, as it is stored with the lease. A timer that is delivered at most once is not stored any more.
+    /// The timer, as the store keeps it with the lease. The store has removed a timer that is delivered at most once.
     pub timer: Timer,
-    /// The token with which the delivery is ended.
+    /// The token that the holder passes to end the delivery.
     pub token: Token,
 }
 
 /// The answer to a [`claim`](TimerStore::claim), which leases due timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claimed {
-    /// The store's time, by which the timers were due.
+    /// The store's time at the claim, by which the timers were due.
     pub now: UtcMillis,
-    /// The timers, in the order of their due moments.
+    /// The leased timers, in the order of their due moments.
     pub leased: Vec<Leased>,
-    /// The due moment of the first timer that is still pending. If the claim has reached its limit, this moment may
-    /// have passed.
+    /// The due moment of the first timer that is still pending. `None` if no timer is pending. After a claim that has
+    /// reached its limit, the moment may have passed.
     pub next_due: Option<UtcMillis>,
-    /// After [`claim_in_turn`](TimerStore::claim_in_turn), the moment from which the next claim takes something. The
-    /// claim leaves due timers whose namespaces have used up their shares. Then this moment is later than `next_due`.
+    /// The moment from which the next [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no such
+    /// moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have used up
+    /// their shares.
     pub next_claim: Option<UtcMillis>,
-    /// The number of records that this claim could not read. The store sets such records aside, with their bytes.
+    /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// Instants of series that were left out because they had passed.
+    /// The instants of series that were left out because they had already passed.
     pub left_out: Vec<LeftOut>,
-    /// The moment at which a reap should follow, since the first lease of another holder ends then. `None` unless this
+    /// The moment at which a reap should follow, because the first lease of another holder ends then. `None` unless the
     /// claim has taken over timers from holders that may be gone.
     pub next_reap: Option<UtcMillis>,
 }
 
-/// Instants of a series that were left out, since they had passed when an occurrence ended.
+/// The instants of a series that the end of an occurrence has left out, because they had already passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The id of the occurrence that ended.
     pub id: TimerId,
-    /// The series' key.
+    /// The key of the series. `None` for a series without a key.
     pub key: Option<Box<str>>,
-    /// The number of instants that were left out.
+    /// The number of instants that the end of the occurrence has left out.
     pub count: u64,
 }
 
 impl LeftOut {
-    /// Returns the instants that the end of an occurrence has left out, if there are any.
+    /// Returns the instants that the end of an occurrence has left out. `None` if it has left out no instants.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -302,30 +307,30 @@ impl LeftOut {
 /// The answer to a [`reap`](TimerStore::reap), which ends leases whose time is over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
-    /// The timers that are pending again.
+    /// The ids of the timers that the reap has made pending again.
     pub returned: Vec<TimerId>,
-    /// The timers that are dead, since their policies permit no further delivery.
+    /// The ids of the timers that the reap has made dead, because their policies permit no further delivery.
     pub dead: Vec<TimerId>,
-    /// The number of timers that ended, since they had been withdrawn.
+    /// The number of timers that the reap has ended, because they had been withdrawn.
     pub withdrawn: u32,
-    /// The moment at which the first remaining lease ends.
+    /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
-    /// Instants of series that were left out because they had passed.
+    /// The instants of series that were left out because they had already passed.
     pub left_out: Vec<LeftOut>,
 }
 
-/// The numbers of stored timers. A store updates them in each transaction that changes a timer, and never counts by a
-/// scan.
+/// The numbers of stored timers. A store updates the numbers in each transaction that changes a timer, and never counts
+/// by a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of timers by namespace and phase.
+    /// The number of stored timers by namespace and phase.
     pub by_namespace: BTreeMap<(Box<str>, Phase), u64>,
-    /// The number of records that could not be read and were set aside.
+    /// The number of unreadable records that the store has set aside.
     pub quarantined: u64,
 }
 
 impl Counts {
-    /// Returns the number of timers in this phase, in all namespaces.
+    /// Returns the number of timers in the phase `phase`, in all namespaces together.
     ///
     /// ```
     /// use tourbillon_durable::state::Phase;
@@ -346,17 +351,18 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons, each with its number of timers in this page.
+    /// The reasons, each with the number of its timers that this page counts.
     pub counts: Vec<(Box<str>, u64)>,
-    /// The place at which the next page begins; `None` at the end.
+    /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
 }
 
-/// Counts the work of a scrub since the store was opened. A scrub is a search for damage in all records and indexes.
+/// Counts the work of a scrub from the opening of the store on. A scrub is a search for damage in all records and
+/// indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrub {
-    /// The number of entries that were looked at: records, and the index entries by which timers are found.
+    /// The number of entries that the scrub has checked: records, and the index entries by which timers are found.
     pub entries: u64,
     /// The number of times that the scrub has gone through the whole store.
     pub walks: u64,
@@ -366,36 +372,38 @@ pub struct Scrub {
 
 /// A store of durable timers.
 ///
-/// All methods may be called from any thread at any time. An operation whose answer was lost may be repeated.
+/// All methods may be called from any thread at any time. A caller may repeat an operation whose answer was lost.
 ///
-/// A read sees every change that was answered before the read. It may also see a change whose caller still waits for
-/// the durability. Such a change can be lost. A call of [`apply`](Self::apply) without operations makes everything
-/// durable that earlier reads have seen.
+/// A read sees every change that was answered before the read. A read may also see a change whose caller still waits
+/// for the durability. An unanswered change can be lost. A call of [`apply`](Self::apply) without operations makes
+/// everything durable that earlier reads have seen.
 pub trait TimerStore: Send + Sync + 'static {
-    /// Returns the store's time. This time decides which timers are due and which leases have ended.
+    /// Returns the store's time, by which the store decides whether timers are due and leases have ended.
     fn now(&self) -> UtcMillis;
 
-    /// Returns an id for a new timer with this namespace and key. Each call returns another id. By default this is
-    /// [`TimerId::fresh`]. A store of several parts may choose ids that tell which part has the timer.
+    /// Returns an id for a new timer with the given namespace and key. Each call returns a different id. By default,
+    /// the method calls [`TimerId::fresh`]. A store of several parts may choose ids that tell which part has the timer.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
     }
 
-    /// Applies the operations in one transaction, in order, with one outcome for each. The answer comes once these
-    /// changes and all changes answered before have the durability. So a call without operations makes earlier changes
-    /// durable.
+    /// Applies the operations in one transaction, in order, with one outcome for each operation.
+    ///
+    /// The answer comes once the changes have the given durability. All changes that were answered before have the
+    /// durability by then, too. So a call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
-    /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases. So
-    /// the claimant gives each of its claims a new number. The answer comes before the leases are durable, unless one
-    /// of the timers is delivered at most once. Several claims may wait for their answers at the same time. Their
-    /// answers may come in another order.
+    /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
+    /// a claimant gives each of its claims a new number.
+    ///
+    /// The answer comes before the leases are durable, unless one of the timers is delivered at most once. Several
+    /// claims may wait for their answers at the same time. The answers may come in another order than the claims.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
-    /// Claims timers as [`claim`](Self::claim) does, but no namespace gets more than its share of a runtime's places
-    /// for deliveries. If a namespace has its share, the claim passes over its timers, and takes later timers of other
-    /// namespaces. By default a store ignores the shares and claims by the due moments alone.
+    /// Claims timers as [`claim`](Self::claim) does, but gives no namespace more than its share. The share is a part of
+    /// a runtime's places for deliveries. Once a namespace has its share, the claim passes over its timers, and takes
+    /// later timers of other namespaces. By default, a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
         let claimed = self.claim(by, claim, limit);
@@ -405,11 +413,13 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Leases timers that are due and parked for this reason, the earliest due moments first. A store that several
-    /// processes share looks in all its parts. Takes up to `wanted` timers. Takes more, up to the limit, only if it
-    /// leaves as many behind for other processes. As with [`claim`](Self::claim), the claim has a number, by which its
-    /// leases can be [recovered](Self::recover). Returns `None` if the store cannot claim parked timers. Then the
-    /// caller uses [`put_back`](Self::put_back) instead.
+    /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
+    /// processes share looks in all its parts. The claim takes up to `wanted` timers. The claim takes more, up to
+    /// `limit`, only if as many timers are left for other processes.
+    ///
+    /// As with [`claim`](Self::claim), the claim has a number, by which its leases can be [recovered](Self::recover).
+    /// Returns `None` if the store cannot claim parked timers. Then the caller uses [`put_back`](Self::put_back)
+    /// instead.
     fn claim_parked(
         &self,
         by: Claimant,
@@ -422,17 +432,19 @@ pub trait TimerStore: Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Returns the timers that claim number `claim` has leased, for a claimant that did not get the answer.
+    /// Returns the timers that claim number `claim` has leased. The method is for a claimant that did not get the
+    /// claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases: each lease lasts a whole lease time from now on. Returns the timers whose leases are lost,
-    /// because another holder has the timer, or the timer has ended.
+    /// Extends leases: each lease lasts a whole lease time from now on. Returns the ids of the timers whose leases are
+    /// lost. A lease is lost if another holder has the timer, or if the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
-    /// Ends leases whose time is over, up to the limit.
+    /// Ends at most `limit` leases whose time is over.
     fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
 
-    /// Returns pending timers that are due from `from` on and before `until`, in the order of their due moments.
+    /// Returns the due moments and ids of pending timers, in the order of the due moments. The timers are due at `from`
+    /// or later, and before `until`.
     fn upcoming(
         &self,
         from: UtcMillis,
@@ -440,77 +452,82 @@ pub trait TimerStore: Send + Sync + 'static {
         limit: u32,
     ) -> Answer<'_, Vec<(UtcMillis, TimerId)>>;
 
-    /// Returns a stored timer; `None` if no timer has this id or key.
+    /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
-    /// Returns a page of the timers that match the filter. The store finds the page by an index, and does not count
-    /// through earlier pages.
+    /// Returns a page of the timers that match the filter. The store finds the page by an index, without reading
+    /// earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
-    /// Returns the numbers of stored timers.
+    /// Returns the numbers of stored timers by namespace and phase.
     fn counts(&self) -> Answer<'_, Counts>;
 
-    /// Returns the numbers of pending timers by the time until they are due. A store bounds its work to a few
-    /// milliseconds, however many timers there are. If this work does not suffice for a span, its
-    /// [`is_exact`](Span::is_exact) is false and its number is a lower bound.
+    /// Returns the numbers of pending timers by the time until they are due.
+    ///
+    /// A store bounds the work of a call to a few milliseconds, however many timers are stored. If the work does not
+    /// suffice for a span, the span's [`is_exact`](Span::is_exact) is false and its count is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
-    /// A damaged record that was set aside leaves the index entries of its timer behind. Each of these entries is a
-    /// fault with the timer's id. The next operation by the entry's key or label removes the entry, and so does a
-    /// claim.
+    /// A damaged record that was set aside leaves the index entries of its timer behind. Each remaining entry is a
+    /// fault with the timer's id. A claim that meets the entry removes the entry. So does the next operation by the
+    /// entry's key or label.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
-    /// Calls `each` for all stored timers as they were at one moment. Stops when `each` returns false.
+    /// Calls `each` for all stored timers as they were at one moment. Stops once `each` returns false.
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
     /// Stores timers of a backup as they are, under their own ids. The mode for a key that exists ([`IfPresent`]) plays
     /// no part. Leased timers become pending, or paused if their series is paused. A timer that was withdrawn while it
-    /// was leased is left out. If a stored timer has one of the ids or keys, the import fails and changes nothing.
+    /// was leased is left out. If a stored timer has the id or key of a timer of the backup, the import fails and
+    /// changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
-    /// Registers `wake`, which the store then calls in two cases. A timer may be due earlier than the last claim's
-    /// answer said, or the clock has made a step. The call can come from any thread. `wake` must not block.
+    /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the last claim's answer said. The
+    /// store also calls `wake` after a step of its clock. Each call can come from any thread. `wake` must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// Returns the reason for which the store now refuses operations that store new timers: the disk is nearly full,
-    /// for example. Other operations go on. `None` if the store refuses nothing.
+    /// Returns the reason for which the store now refuses operations that store new timers. The disk may be nearly
+    /// full, for example. Other operations go on. `None` if the store refuses nothing.
     fn refuses_new(&self) -> Option<StoreError> {
         None
     }
 
-    /// Gives up this process's part of a store that several processes share. Without this call the other processes must
-    /// wait until the ownership runs out. Leases stay as they are. A runtime calls this at its end. A later claim makes
-    /// the process take part again.
+    /// Gives up this process's part of a store that several processes share. Without a call of `leave`, the other
+    /// processes must wait until the ownership of the part runs out. Leases stay as they are. A runtime calls `leave`
+    /// at its end. A later claim makes the process take part again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. Otherwise each operation is a
-    /// transaction of its own. After an error, any of the operations may then have had its effect.
+    /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. If not, each operation is a
+    /// transaction of its own. Then any of the operations may have had its effect after an error.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// Returns the number of parts of the store. Each part confirms ends of deliveries by itself. A runtime has at most
-    /// one batch of ends under way to each part. It goes on claiming while it waits. So a part that does not answer
-    /// does not delay the other parts. If the number is 0, as in most stores, a runtime claims only once all ends have
-    /// an answer. The number does not change.
+    /// Returns the number of parts of the store. Each part confirms ends of deliveries by itself.
+    ///
+    /// A runtime has at most one batch of ends under way to each part. The runtime goes on claiming while the batch is
+    /// under way. So a part that does not answer does not delay the other parts. If the number is 0, as in most stores,
+    /// a runtime claims only once all ends have an answer. The number does not change.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// Returns the number of the part to which the end of this timer's delivery is reported. The number is below
-    /// [`parts`](Self::parts). This process has claimed the timer. The method must not wait.
+    /// Returns the number of the part to which a runtime reports the end of a timer's delivery. The number is below
+    /// [`parts`](Self::parts). The caller asks only about timers that this process has claimed. The method must not
+    /// wait.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
 
     /// Returns a page of the reasons for which timers are parked. In a store that several processes share, only the
-    /// timers of this process's part count. `limit` bounds the work of a page. A reason may be in several pages, with
-    /// other timers in each. Where possible, the cost of all pages depends on the number of reasons, not on the number
-    /// of timers.
+    /// timers of this process's part count.
+    ///
+    /// `limit` bounds the work of a page. Several pages may contain the same reason, with other timers in each page.
+    /// Where possible, the cost of all pages depends on the number of reasons, not on the number of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
@@ -525,8 +542,8 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Makes timers pending again that are parked for this reason, up to the limit. Only timers that this process would
-    /// claim count, while [`Op::Unpark`] is for the timers of all processes. Returns the number of timers.
+    /// Makes timers pending again that are parked for a reason, up to `limit`. Only timers that this process would
+    /// claim count, while [`Op::Unpark`] is for the timers of all processes. Returns the number of unparked timers.
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;

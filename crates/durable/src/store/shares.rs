@@ -9,12 +9,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor of the rule. A namespace may take one more place if it has fewer places than this factor times the free
-/// places.
+/// The factor in the rule for shares. A namespace may take one more place for a delivery if it has fewer places than
+/// this factor times the free places.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places that a namespace may take. The namespace has `has` places already, and `free`
-/// places are free.
+/// Returns the number of further places for deliveries that a namespace may take. The namespace has `has` places
+/// already, and `free` places are free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -23,15 +23,15 @@ pub fn free_for(has: usize, free: usize) -> usize {
 }
 
 /// The number of free places for deliveries in a runtime, and the number of places that each namespace uses. A claim
-/// divides the free places by these numbers.
+/// divides the free places among the namespaces by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of free places for deliveries.
+    /// The number of free places for deliveries in the runtime.
     pub free: usize,
-    /// The number of deliveries under way, by namespace. A namespace without deliveries has no entry.
+    /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The limit for late timers of each namespace. `None` for no limit.
+    /// The limit for late timers of each namespace. `None` sets no limit.
     pub late: Option<Late>,
 }
 
@@ -39,7 +39,7 @@ pub struct Shares {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// A timer is late once this time has passed since its due moment.
+    /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
     /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,
@@ -49,7 +49,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Makes a limit for late timers. See the fields for the arguments.
+    /// Makes a limit for late timers. The arguments are the values of the fields with the same names.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
@@ -76,8 +76,8 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace for which there are places. The claim has already taken
-    /// `taken` timers of the namespace, and `all` timers altogether.
+    /// Returns the number of further timers of a namespace that find free places for deliveries. The claim has already
+    /// taken `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
@@ -87,7 +87,7 @@ impl Shares {
     /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
     /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the
     /// [places](Self::room) for deliveries, and a share of the claim itself. Without the second limit, a namespace with
-    /// very short deliveries would fill each claim: its places are free again at the next claim.
+    /// very short deliveries would fill each claim, because its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

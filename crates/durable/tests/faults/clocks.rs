@@ -14,8 +14,8 @@ fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(stepped).as_nanos()));
 }
 
-/// Due moments count by the store's clock. A step forward makes timers due, and a step back puts them off. Timers that
-/// are made after a step back are delivered in time.
+/// Tests due moments under steps of the store's clock. A step forward makes timers due. A step back delays timers.
+/// Timers that are made after a step back are delivered in time.
 #[test]
 fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     for by in [3_600, -3_600, 86_400, -86_400] {
@@ -41,7 +41,7 @@ fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     }
 }
 
-/// Leases and timeouts do not depend on steps, so a handler keeps its delivery over a step.
+/// Tests that a handler keeps its delivery over a step of the clock. Leases and timeouts do not depend on steps.
 #[test]
 fn a_step_takes_no_delivery_from_its_handler() {
     for by in [3_600, -3_600, 86_400, -86_400] {

@@ -77,13 +77,13 @@ fn none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
     );
 }
 
-/// Returns the memory of the process, in bytes.
+/// Returns the number of bytes of memory that this process takes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     4_096 * statm.split(' ').nth(1).map_or(0, |pages| pages.parse().unwrap_or(0))
 }
 
-/// Stores timers by operations of the store, which is faster than a call of the runtime for each timer.
+/// Stores `count` timers by operations of the store. A call of the runtime for each timer would take longer.
 fn fill(world: &World, count: u64, label: &str) {
     let by_hand = Spec::new(Note(0)).after(secs(100)).label(label);
     let id = world.schedule(by_hand);

@@ -11,11 +11,12 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 
-/// The number of parts of the store. A timer is in the part whose number is its id modulo this number.
+/// The number of parts of the store. A timer belongs to the part whose number is the timer's id modulo this number.
 const PARTS: u32 = 4;
-/// The number of the part that is away: it does not answer to ends of deliveries.
+/// The number of the part that does not answer to ends of deliveries.
 const AWAY: u32 = 1;
-/// The length of a lease, the shortest that is permitted. A timer whose lease is not renewed is soon delivered again.
+/// The length of a lease, the shortest that a runtime permits. A timer whose lease is not renewed is soon delivered
+/// again.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// A runtime on a store of several parts, and the number of deliveries of each timer.
@@ -30,7 +31,7 @@ fn id(number: u64) -> TimerId {
     TimerId::from_u128(u128::from(number))
 }
 
-/// Returns the number of a timer that lies in this part.
+/// Returns the id of a timer in the part `part`. Each `number` gives a different timer.
 fn number(part: u32, number: u64) -> u64 {
     u64::from(PARTS) * (1 + number) + u64::from(part)
 }
@@ -99,7 +100,8 @@ impl Parts {
     }
 }
 
-/// The claims and ends of other parts go on. Renewals go on, too, so the timer whose end has no answer keeps its lease.
+/// Tests that the claims, renewals and ends of other parts go on while a part does not answer. The timer whose end has
+/// no answer keeps its lease.
 #[test]
 fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     let parts = Parts::start();
@@ -124,7 +126,7 @@ fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     parts.assert_once(others + 1);
 }
 
-/// Ends that come while their part is away are sent in order, once the part answers.
+/// Tests ends of deliveries that wait for a part without answers. The ends are sent in order once the part answers.
 #[test]
 fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     const TIMERS: u64 = 6_000;
@@ -140,7 +142,7 @@ fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     parts.assert_once(TIMERS);
 }
 
-/// An end has its effect, and only its answer is lost. The timer is not delivered again.
+/// Tests an end of a delivery that has its effect while its answer is lost. The timer is not delivered again.
 #[test]
 fn an_end_whose_answer_is_lost_is_repeated_and_refused() {
     let parts = Parts::start();
@@ -156,8 +158,8 @@ fn an_end_whose_answer_is_lost_is_repeated_and_refused() {
     parts.assert_once(1);
 }
 
-/// An end makes its timer due again, and its answer is late. The next delivery of the timer begins only after the
-/// answer.
+/// Tests an end of a delivery that makes its timer due again, with a late answer. The next delivery of the timer begins
+/// only after the answer.
 #[test]
 fn deliveries_of_a_timer_stay_in_their_order() {
     let again = |delivery: &Delivery| match delivery.delivery {
@@ -181,7 +183,7 @@ fn deliveries_of_a_timer_stay_in_their_order() {
     assert_eq!(parts.deliveries(stuck), 2);
 }
 
-/// A stop of the runtime waits for the answers to ends.
+/// Tests that a stop of the runtime waits for the answers to ends of deliveries.
 #[test]
 fn a_stop_waits_for_ends_without_an_answer() {
     let mut parts = Parts::start();
@@ -199,7 +201,8 @@ fn a_stop_waits_for_ends_without_an_answer() {
     assert!(parts.left().is_empty());
 }
 
-/// A stop of the runtime waits for an end no longer than its lease. The timer is delivered again later.
+/// Tests that a stop of the runtime waits for an end of a delivery only until the lease is over. The timer is delivered
+/// again later.
 #[test]
 fn a_stop_does_not_wait_for_ever() {
     let mut parts = Parts::start();

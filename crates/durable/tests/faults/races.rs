@@ -9,10 +9,10 @@ use tourbillon_durable::store::{IfPresent, MemoryStore, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Placed, Spec, UtcMillis};
 
-/// The due moments of the deliveries, by timer.
+/// The due moments of all deliveries of each timer.
 type Deliveries = Arc<Mutex<BTreeMap<TimerId, Vec<UtcMillis>>>>;
 
-/// Makes a runtime on the system's clock, with its store. The handler notes the deliveries.
+/// Makes a runtime on the system's clock, and its store. The handler adds each delivery to the returned deliveries.
 fn runtime() -> (Durable, Arc<dyn TimerStore>, Deliveries) {
     let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let deliveries = Deliveries::default();
@@ -26,7 +26,7 @@ fn runtime() -> (Durable, Arc<dyn TimerStore>, Deliveries) {
     (durable, store, deliveries)
 }
 
-/// Waits until the store has no timers, and ends the runtime. Returns the due moments of the deliveries, by timer.
+/// Waits until the store has no timers, and ends the runtime. Returns the due moments of all deliveries of each timer.
 fn finish(
     durable: Durable,
     store: &dyn TimerStore,
@@ -120,7 +120,7 @@ fn of_a_storm_of_replacements_one_timer_is_left() {
     world.assert_whole(&[]);
 }
 
-/// The fate of a timer that follows from the answers to its changes.
+/// The expected end of a timer, by the answers to the calls that changed the timer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Delivered,

@@ -14,17 +14,18 @@ use tourbillon_durable::store::{Hooked, MemoryStore, StoreErrorKind, TimerStore}
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Spec, UtcMillis};
 
-/// A timer as the model knows it.
+/// The expected state of a timer, in the test's own record of all timers.
 #[derive(Debug)]
 struct Modelled {
     due: UtcMillis,
     is_cancelled: bool,
-    /// Whether the outcome is not known: an answer was lost with its process, or the timer was withdrawn during its
-    /// delivery.
+    /// Whether the test does not know the timer's end. An answer was lost with its process, or the timer was withdrawn
+    /// during its delivery.
     is_unsure: bool,
 }
 
-/// A delivery: the id, the scheduled moment, the due moment, and the number of the process that made it.
+/// A delivery: the timer's id, the scheduled moment, the due moment, and the number of the process whose handler was
+/// called.
 type Made = (TimerId, UtcMillis, UtcMillis, u32);
 
 /// Makes a timer with a timeout that is longer than any step of the clock.

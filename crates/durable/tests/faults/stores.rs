@@ -12,19 +12,19 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// A store in memory that fails when a test wants it. [`Failures`] decides how it fails.
+/// A store in memory that fails when a test wants it. [`Failures`] decides how the store fails.
 pub(crate) type Failing = Hooked<Failures>;
 
-/// The failures of a [`Failing`] store.
+/// The failures of a [`Failing`] store, as a test has set them.
 pub(crate) struct Failures {
-    /// The number of changes that succeed before the store fails.
+    /// The number of changes that still succeed before the store fails.
     pub(crate) good: AtomicU64,
     kind: StoreErrorKind,
-    /// Whether failed changes have their effect, so that only their answers are lost.
+    /// Whether a failed change has its effect, so that only its answer is lost.
     has_effect: bool,
-    /// The number of changes that failed.
+    /// The number of changes that have failed so far.
     pub(crate) failed: AtomicU32,
-    /// The number of parts of the store. `away` has the parts that do not answer to ends.
+    /// The number of parts of the store. `away` has the parts that do not answer to ends of deliveries.
     parts: u32,
     away: Mutex<Away>,
 }
@@ -33,14 +33,15 @@ pub(crate) struct Failures {
 #[derive(Default)]
 struct Away {
     parts: Vec<u32>,
-    /// Whether ends have their effect at once. Otherwise they have it when the part answers again.
+    /// Whether ends of deliveries have their effect at once. Otherwise they have their effect when the part answers
+    /// again.
     has_effect: bool,
-    /// Whether the answer to the next end is lost.
+    /// Whether the answer to the next end of a delivery is lost.
     loses: bool,
     wakers: Vec<Waker>,
 }
 
-/// Returns the timer whose delivery an operation ends. `None` for other operations.
+/// Returns the timer whose delivery the operation ends. `None` if the operation ends no delivery.
 fn id_of(op: &Op) -> Option<TimerId> {
     match op {
         Op::Ack(id, _) | Op::Fail(id, ..) | Op::Snooze(id, ..) | Op::Release(id, _) => Some(*id),
@@ -54,20 +55,21 @@ impl Failures {
         Self { good, kind, has_effect, failed: AtomicU32::new(0), parts: 0, away: Mutex::default() }
     }
 
-    /// Makes a store in memory with this number of parts.
+    /// Makes a failing store in memory that has `parts` parts.
     pub(crate) fn with_parts(parts: u32) -> Failing {
         let failures = Self { parts, ..Self::new(StoreErrorKind::Unknown) };
         Hooked::new(Arc::new(MemoryStore::default()), failures)
     }
 
-    /// Makes a part stop answering to ends. `has_effect` decides whether the ends have their effect at once.
+    /// Makes a part stop answering to ends of deliveries. `has_effect` decides whether the ends have their effect at
+    /// once.
     pub(crate) fn leave(&self, part: u32, has_effect: bool) {
         let mut away = self.away.lock().unwrap();
         away.parts.push(part);
         away.has_effect = has_effect;
     }
 
-    /// Makes all parts answer again. With `loses` the first answer is lost.
+    /// Makes all parts answer to ends of deliveries again. With `loses` the first answer is lost.
     pub(crate) fn come_back(&self, loses: bool) {
         let wakers = {
             let mut away = self.away.lock().unwrap();
@@ -78,7 +80,7 @@ impl Failures {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until a part answers.
+    /// Waits until a part answers to ends of deliveries.
     async fn answers(&self, part: u32) {
         std::future::poll_fn(|context| {
             let mut away = self.away.lock().unwrap();
@@ -91,7 +93,7 @@ impl Failures {
         .await;
     }
 
-    /// Makes a change, or fails in its place. A failed change may still have its effect.
+    /// Makes a change by a call of `act`, or fails. A failed change may still have its effect.
     fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
         let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
         if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
@@ -110,9 +112,9 @@ impl Failures {
     }
 }
 
-/// The kind of a call, which decides how the call can fail.
+/// The kind of a call to the store. The kind decides how the call can fail.
 pub(crate) enum Kind {
-    /// Ends of deliveries, of timers in this part.
+    /// The call ends deliveries of timers that are in this part of the store.
     Ends(u32),
     Change,
     Read,
@@ -173,8 +175,8 @@ impl Hook for Failures {
     }
 }
 
-/// Makes a store fail again and again under load, with this kind of error. Each timer must still be delivered, and
-/// always under its own id.
+/// Makes a store fail again and again under load, with errors of the kind `kind`. Asserts that each timer is still
+/// delivered, and always under its own id.
 fn outages(kind: StoreErrorKind) {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let failing = Arc::new(Hooked::new(Arc::clone(&inner), Failures::new(kind)));
@@ -234,7 +236,8 @@ fn answers_that_are_lost_lose_nothing() {
     outages(StoreErrorKind::Unknown);
 }
 
-/// A runtime does not call a closed store in a busy loop, and its health reports the failure.
+/// Tests a runtime on a closed store. The runtime calls the store only now and then, and its health reports the
+/// failure.
 #[test]
 fn a_store_that_has_closed_is_asked_now_and_then() {
     let failing =
@@ -252,7 +255,7 @@ fn a_store_that_has_closed_is_asked_now_and_then() {
     assert!(matches!(durable.handle().health(), tourbillon_durable::Health::StoreFails { .. }));
 }
 
-/// If a store fails for a while, the handlers keep their deliveries.
+/// Tests that handlers keep their deliveries while the store fails for a shorter time than a lease.
 #[test]
 fn a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
@@ -305,7 +308,7 @@ fn a_stop_under_load_frees_all_leases_at_once() {
     assert_eq!(pending + stats.done, placed, "{stats:?}");
 }
 
-/// The end of a runtime closes its store, so the next runtime can open the file.
+/// Tests that the end of a runtime closes its store. The next runtime can open the file.
 #[test]
 fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +322,7 @@ fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
     }
 }
 
-/// A process may end directly after its runtime, with the store still open.
+/// Tests a process that ends directly after its runtime, with the store still open.
 #[test]
 fn a_stop_keeps_the_ends_of_the_last_deliveries() {
     let folder = tempfile::tempdir().unwrap();

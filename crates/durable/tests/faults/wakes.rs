@@ -16,20 +16,21 @@ use tourbillon_durable::{Durable, Incident, Spec, Verdict};
 
 const LEASE: Duration = Duration::from_secs(1_800);
 
-/// The way in which a call to the store is answered and its waker is called.
+/// The way in which a call to the store gets its answer and wakes the caller.
 #[derive(Clone, Copy, Debug)]
 enum Wake {
-    /// The thread that polls the call wakes it, during the poll.
+    /// The call wakes the caller on the caller's own thread, during the poll.
     DuringThePoll,
-    /// Another thread wakes the call, at once.
+    /// Another thread wakes the caller at once.
     AtOnce,
-    /// Another thread wakes the call after a time, in microseconds.
+    /// Another thread wakes the caller after a time, in microseconds.
     After(u64),
-    /// Another thread wakes the call twice, the first time without an answer.
+    /// Another thread wakes the caller twice, and the first time the call has no answer yet.
     Twice,
 }
 
-/// A hook that answers each call only after its waker was called, mostly by another thread.
+/// A hook that answers each call to the store only after a wake of the caller. The wake mostly comes from another
+/// thread.
 struct Slow {
     rng: Mutex<fastrand::Rng>,
     waking: Mutex<Sender<(Wake, Waker, Arc<AtomicBool>)>>,
@@ -44,7 +45,7 @@ impl Slow {
     }
 }
 
-/// Answers and wakes calls, in their order, until the store is dropped.
+/// Answers calls to the store and wakes their callers, in the order of the calls, until the store is dropped.
 fn wake(calls: &Receiver<(Wake, Waker, Arc<AtomicBool>)>) {
     for (wake, waker, is_answered) in calls {
         match wake {
@@ -116,8 +117,8 @@ impl Hook for Slow {
     }
 }
 
-/// Runs a life for each seed: timers one by one and in crowds, handlers that answer on other threads, fetches of parked
-/// timers, and a stop.
+/// Runs a runtime for each seed, on a store that answers from other threads. The runtime gets timers one by one and in
+/// crowds, fetches parked timers, and is stopped.
 fn lives(parts: u32) {
     for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
@@ -181,7 +182,7 @@ fn answers_of_parts_from_other_threads_wake_the_loop() {
     lives(4);
 }
 
-/// A hook that panics in a call of one kind.
+/// A hook that panics once, in a call whose kind a test has chosen.
 #[derive(Default)]
 struct Panicking {
     kind: Mutex<Option<&'static str>>,
@@ -219,8 +220,8 @@ impl Hook for Panicking {
     }
 }
 
-/// After a panic of the store in any call, the leases of running handlers are still renewed. So no timer is delivered a
-/// second time while its handler runs.
+/// Tests that the leases of running handlers are still renewed after a panic of the store in any call. So no timer is
+/// delivered a second time while its handler runs.
 #[test]
 fn a_panic_of_the_store_ends_no_renewals() {
     for kind in ["renew", "reap", "claim", "end"] {
@@ -258,7 +259,7 @@ fn a_panic_of_the_store_ends_no_renewals() {
     }
 }
 
-/// A stop of the runtime wakes its loop, which sleeps until a far moment.
+/// Tests that a stop of the runtime wakes the runtime's loop. The loop sleeps until a far moment.
 #[test]
 fn a_stop_wakes_a_loop_that_waits_for_a_far_timer() {
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(1, 0)));

@@ -5,20 +5,21 @@ use crate::log::{Answer, Line};
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The log lines of all processes.
+/// The log lines of all processes that a test has killed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     lines: Vec<Line>,
 }
 
-/// The knowledge that the log lines give about a job.
+/// The facts about a job, a numbered timer, that the log lines give.
 #[derive(Debug, Default)]
 struct Job {
     due: Option<u64>,
     is_created: bool,
-    /// Whether a cancel was begun, which may have had its effect.
+    /// Whether the log has the beginning of a cancel. The cancel may have had its effect.
     is_cancelled_perhaps: bool,
-    /// The moment of the answer to a cancel, after which no delivery may begin. In microseconds.
+    /// The moment of the answer to a successful cancel, in microseconds since 1970. No delivery may begin later. `None`
+    /// without such an answer.
     cancelled_at: Option<u64>,
     deliveries: Vec<Delivery>,
     is_left: bool,
@@ -32,31 +33,31 @@ struct Delivery {
     is_done: bool,
 }
 
-/// The numbers of findings of the checker. All except `explained` must be zero.
+/// The numbers of each kind of finding of the checker. All except `explained` must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
-    /// The number of repeated deliveries under the same id that a kill explains.
+    /// The number of repeated deliveries with a kill between the two deliveries.
     pub(crate) explained: u64,
-    /// The number of lost jobs: acknowledged and not cancelled, but neither delivered nor stored.
+    /// The number of lost jobs. A lost job was acknowledged and not cancelled, but is neither delivered nor stored.
     pub(crate) lost: u64,
-    /// The number of deliveries before the due moment, by the receiver's clock.
+    /// The number of deliveries that began before the due moment, by the clock of the process.
     pub(crate) early: u64,
-    /// The number of repeated deliveries without a kill or a failure since the delivery before.
+    /// The number of repeated deliveries with neither a kill nor a failure between the two deliveries.
     pub(crate) unexplained: u64,
-    /// The number of deliveries under an id that is not the job's.
+    /// The number of deliveries under a wrong id. Each job's timer has a fixed id.
     pub(crate) other_id: u64,
     /// The number of deliveries that began after a cancel was acknowledged.
     pub(crate) after_cancel: u64,
-    /// The number of jobs that were delivered although no log line announces them.
+    /// The number of jobs without a log line that announces their creation.
     pub(crate) unknown: u64,
-    /// The number of timers that are still stored at the end although they were cancelled.
+    /// The number of cancelled timers that are still stored at the end.
     pub(crate) undead: u64,
-    /// The number of faults in the store's structure.
+    /// The number of faults in the store's structure at the end.
     pub(crate) faulty: u64,
 }
 
 impl Verdicts {
-    /// Returns the broken promises, as messages.
+    /// Returns a message for each kind of broken promise.
     pub(crate) fn faults(&self) -> Vec<String> {
         let counts = [
             (self.lost, "lost"),
@@ -156,7 +157,7 @@ impl History {
         self.lines.iter().filter(|line| is(line)).count()
     }
 
-    /// Returns whether enough happened between the kills for a check to mean something.
+    /// Returns whether enough timers were created, delivered and cancelled for `kills` kills to test the store.
     pub(crate) fn is_worth_checking(&self, kills: u32) -> bool {
         let kills = kills as usize;
         self.count(|line| kill(line).is_some()) == kills
@@ -166,14 +167,15 @@ impl History {
             && self.count(|line| matches!(line, Line::Left { .. })) > 0
     }
 
-    /// Returns whether timers were created and delivered.
+    /// Returns whether at least eleven timers were created, and at least eleven deliveries made.
     #[cfg(feature = "failpoints")]
     pub(crate) fn is_alive(&self) -> bool {
         self.count(|line| matches!(line, Line::Created { .. })) > 10
             && self.count(|line| matches!(line, Line::Delivered { .. })) > 10
     }
 
-    /// Returns copies of this history, each with another planted fault, for the test of the checker.
+    /// Returns copies of this history, each with a different planted fault and its name. The test of the checker uses
+    /// the copies.
     pub(crate) fn planted(&self) -> Vec<(&'static str, Self)> {
         let jobs = self.jobs();
         let ended = |job: &&Job| job.is_created && !job.is_cancelled_perhaps && job.deliveries.len() == 1;

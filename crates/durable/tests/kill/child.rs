@@ -18,17 +18,17 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// The number of threads that create and cancel timers.
+/// The number of threads of the child that create and cancel timers.
 const THREADS: u64 = 4;
-/// The variable with the point at which the process dies, and a number: "Name 3" means when the point is reached for
-/// the third time. With this variable timers are due sooner. For more checkpoints the store is compacted again and
-/// again, and for more leases some deliveries are slow.
+/// The variable with the point at which the child dies, and a number. "Name 3" means the moment when the point `Name`
+/// is reached for the third time. If the variable is set, timers are due sooner. The store is also compacted again and
+/// again, for more checkpoints. Some deliveries are slow, for more leases.
 pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
-/// The id of a job's timer is this number plus the job's number.
+/// The sum of this number and a job's number is the id of the job's timer.
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Creates, cancels and delivers timers until the process is killed. The last child only delivers the due timers and
+/// Creates, cancels and delivers timers until the process is killed. If `is_last`, only delivers the due timers and
 /// lists the rest.
 pub(crate) fn run(folder: &Path, is_last: bool) {
     let delivered = Arc::new(Log::open(&folder.join("deliveries.log")));
@@ -67,7 +67,7 @@ pub(crate) fn run(folder: &Path, is_last: bool) {
     });
 }
 
-/// Creates and cancels timers until the process is killed. This is the work of one thread.
+/// Creates and cancels timers until the process is killed. Each of several threads runs this function.
 fn create(folder: &Path, timers: &Timers, thread: u64) {
     let path = folder.join(format!("creations-{thread}.log"));
     let before = read(&path);
@@ -124,7 +124,7 @@ fn place(log: &Log, timers: &Timers, job: u64, due: u64, random: &mut fastrand::
     log.write(&Line::Created { job });
 }
 
-/// Waits until all timers that are due within a minute were delivered. Then lists the remaining timers.
+/// Waits until all timers that are due within a minute were delivered. Then logs the timers that are still stored.
 fn list(folder: &Path, timers: &Timers) {
     let soon = UtcMillis::from_millis(micros() / 1_000 + 60_000);
     let left = || {

@@ -20,12 +20,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The variable that gives the child the folder of the logs and the store.
+/// The environment variable with the folder of the logs and the store. The parent sets the variable for the child.
 const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
-/// The variable that marks the last child, which only delivers the due timers and lists the rest.
+/// The environment variable that is set for the last child. The last child only delivers the due timers and lists the
+/// rest.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-/// Starts a child. With the feature `failpoints` the child dies at `point`, if a point is given.
+/// Starts a child, a process that creates and delivers timers. With the feature `failpoints`, the child dies at `point`
+/// if a point is given.
 fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);
@@ -38,7 +40,7 @@ fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Runs as the child, the process that is killed. Does nothing in a usual run of the tests.
+/// Runs as the child, the process that a test kills. Does nothing unless the parent has set [`FOLDER`].
 #[test]
 fn child_process() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -46,7 +48,7 @@ fn child_process() {
     }
 }
 
-/// Kills a child `kills` times, and returns the logs of all its lives.
+/// Kills `kills` children one after the other, and then runs a last child. Returns the logs of all children.
 fn history_of(kills: u32, seed: u64) -> History {
     let folder = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -71,7 +73,7 @@ fn history_of(kills: u32, seed: u64) -> History {
     History::new(all_lines(folder.path()))
 }
 
-/// Returns the lines of all logs.
+/// Returns the lines of all logs in a folder.
 fn all_lines(folder: &Path) -> Vec<Line> {
     let mut lines = Vec::new();
     for file in std::fs::read_dir(folder).unwrap() {

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::failpoints::{Point, on_reach};
 
-/// The longest time that a test waits until the child reaches its point.
+/// The longest time for which a test waits until the child reaches its point.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes the child die at the point that the parent has chosen. Runs in the child.
+/// Makes this process die at the point that the parent has chosen. Does nothing if the parent has chosen no point.
 pub(crate) fn arm(folder: &Path) {
     let Ok(wanted) = std::env::var(POINT) else { return };
     let (name, nth) = wanted.split_once(' ').unwrap();
@@ -32,18 +32,20 @@ pub(crate) fn arm(folder: &Path) {
     });
 }
 
-/// The way in which a child's life ends.
+/// The way in which the life of a child, a process of the test, ends.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// The child dies when it reaches the point for the given time: the first, the second and so on.
+    /// The child dies when it reaches the point for this time: 1 is the first time.
     At(u64),
-    /// The child dies after this number of writes to the journal. So the next opening has operations to repeat.
+    /// The child dies after this number of writes to the journal. So the next child has operations to repeat when it
+    /// opens the store.
     Writes(u64),
     /// The parent kills the child at some moment.
     Free,
 }
 
-/// Returns the lives of the children that run one after the other, before the last child.
+/// Returns the ends of the lives of the children that run one after the other at a point. The last child is not among
+/// them.
 fn lives(point: Point) -> Vec<Life> {
     use Life::{At, Free, Writes};
     match point {
@@ -59,8 +61,8 @@ fn lives(point: Point) -> Vec<Life> {
     }
 }
 
-/// Waits until the child has died at the point, and returns the moment. `deaths` is the number of such deaths so far,
-/// this death included.
+/// Waits until the child has died at the point, and returns the moment of its death. `deaths` is the number of children
+/// that have died at points, this child included.
 fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     use std::os::unix::process::ExitStatusExt;
     let until = Instant::now() + PATIENCE;
@@ -83,7 +85,7 @@ fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     }
 }
 
-/// Kills children at a point. Returns the number of kills at the point, and the logs of all children.
+/// Kills children at a point. Returns the number of children that died at the point, and the logs of all children.
 fn history_at(point: Point) -> (usize, History) {
     let folder = tempfile::tempdir().unwrap();
     let killings = Log::open(&folder.path().join("kills.log"));

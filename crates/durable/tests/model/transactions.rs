@@ -78,7 +78,8 @@ impl Model {
         self.scenario.guarantee == Guarantee::AtMostOnce
     }
 
-    /// Commits the world's store: it becomes durable at a later sync, and then `said` is answered.
+    /// Commits the world's store in memory. A later sync makes the commit durable, and then the user or the worker gets
+    /// the answer `said`.
     fn commit(&self, world: &mut World, said: Said) {
         world.log.push_back((world.store.clone(), said.clone()));
         if self.wrong == Wrong::AnswerBeforeDurable {
@@ -86,7 +87,7 @@ impl Model {
         }
     }
 
-    /// Brings an answer to the user, so that the observer knows the promise.
+    /// Gives an answer to the user or the worker. The observer notes the promise in the answer.
     pub(crate) fn say(world: &mut World, said: &Said) {
         match said {
             Said::Nothing => {}
@@ -107,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Stores the occurrence after a timer that has ended.
+    /// Stores the occurrence that follows a timer of a series. The timer has ended or is dead.
     fn follow(&self, world: &mut World, ended: &Mini) {
         let Some(series) = self.series() else { return };
         let from = match self.wrong {
@@ -134,8 +135,8 @@ impl Model {
         (seen.due, seen.scheduled) = (instant, instant);
     }
 
-    /// Applies an event to the timer at index `nth`. The outer `None` says that the event is refused. The inner `None`
-    /// says that the timer has not ended.
+    /// Applies an event to the stored timer at index `nth`. The outer `None` says that the event is refused. The inner
+    /// `None` says that the timer has not ended.
     pub(crate) fn apply(&self, world: &mut World, nth: usize, event: Event) -> Option<Option<End>> {
         let mini = world.store[nth];
         let now = at(match self.wrong {
@@ -202,7 +203,7 @@ impl Model {
         self.commit(world, said);
     }
 
-    /// Ends the worker's delivery with an event.
+    /// Ends the delivery that the worker has under way, with an event.
     pub(crate) fn finish(&self, world: &mut World, event: impl Fn(Token) -> Event) {
         let Held { timer, token, .. } = world.worker.take().unwrap();
         let event = event(Token { incarnation: 0, claim: token.into() });
@@ -215,7 +216,8 @@ impl Model {
         self.settle(world, &before, end.is_some(), was_withdrawn, said);
     }
 
-    /// Stores the next occurrence if the timer `before` has ended or is dead. Then commits the store.
+    /// Stores the next occurrence of the series if the timer `before` has ended or is dead. Then commits the store with
+    /// the answer `said`.
     pub(crate) fn settle(
         &self,
         world: &mut World,

@@ -82,8 +82,8 @@ fn a_second_opener_is_refused_at_once() {
     RedbStore::open(place_of.file()).unwrap();
 }
 
-/// Changes the version of a store's schema. Asserts that the store is then refused and its file stays as it is. Returns
-/// the error.
+/// Changes the version of a store's schema. `schema` returns the new version from the present version. Asserts that an
+/// opening then fails and leaves the file as it is. Returns the error.
 fn refusal_of_schema(schema: impl Fn(u64) -> u64) -> StoreError {
     let place_of = Place::new();
     drop(RedbStore::open(place_of.file()).unwrap());
@@ -137,7 +137,7 @@ fn a_file_that_is_no_store_is_refused_and_stays_as_it_is() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
 }
 
-/// The store is opened in a folder in which not even root can make a file.
+/// Tests the opening of a store in a folder where not even root can make a file.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_as_such() {

@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Durable, Spec, UtcMillis};
 
-/// The number of changes of each kind. Their payloads fill many sectors of the journal.
+/// The number of changes of each kind in the batch. The payloads of the changes fill many sectors of the journal.
 const CHANGES: u128 = 20;
 
 fn spec(id: u128) -> Spec<Vec<u8>> {
@@ -30,7 +30,8 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-/// Makes a runtime on a disk. Its store has the timers that the changes cancel or move.
+/// Makes a store on a simulated disk, and its runtime. The store has the timers that the changes of the batch cancel or
+/// move.
 fn start(disk: &Disk, clock: &ManualClock) -> (Arc<RedbStore>, Durable) {
     let store = Arc::new(disk.open(builder(clock)).unwrap());
     let shared: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::<RedbStore>::clone(&store);
@@ -45,7 +46,7 @@ fn start(disk: &Disk, clock: &ManualClock) -> (Arc<RedbStore>, Durable) {
     (store, durable)
 }
 
-/// Returns the timers of a store before the batch and after the batch.
+/// Returns the timers of a store before the batch, and after the batch.
 fn before_and_after(clock: &ManualClock) -> [Timers; 2] {
     let (store, durable) = start(&Disk::default(), clock);
     let before = timers(&*store);
@@ -56,7 +57,7 @@ fn before_and_after(clock: &ManualClock) -> [Timers; 2] {
     [before, after]
 }
 
-/// Returns the states that the store may have after this answer.
+/// Returns the states that the store may have after the answer `result` to the batch.
 fn possible(result: Result<(), StoreErrorKind>, [before, after]: &[Timers; 2]) -> Vec<&Timers> {
     match result {
         Ok(()) => vec![after],

@@ -13,7 +13,7 @@ use tourbillon_durable::timer::Timer;
 
 const SECTOR: usize = 512;
 
-/// Opens a store on these bytes, and returns its timers.
+/// Opens a store on the bytes of two files, the database and the journal. Returns the store's timers.
 fn found(files: &[Vec<u8>; 2], clock: &ManualClock) -> Result<Timers, StoreError> {
     let store = open(&machine_with(&files[0], &files[1]), clock)?;
     assert_whole(&store);
@@ -24,15 +24,16 @@ fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
     block_on(store.apply(ops, durability)).unwrap();
 }
 
-/// A machine whose journal has records that were synced one by one. Behind them are remains of an earlier journal.
+/// A machine whose journal has several synced records. Behind them are remains of an earlier journal.
 struct Lived {
     clock: ManualClock,
     machine: Shared,
-    /// The store, which stays open, since its close would make a checkpoint.
+    /// The store of the machine. The store stays open, because its close would make a checkpoint, a commit of the
+    /// database.
     store: RedbStore,
-    /// The timers of the store after each record of the journal.
+    /// The timers of the store before the first record of the journal, and after each record.
     states: Vec<Timers>,
-    /// The end of the records after each sync of the journal, in bytes.
+    /// The offset behind the last record after each sync of the journal, in bytes. Begins with 0.
     ends: Vec<usize>,
 }
 
@@ -74,12 +75,13 @@ impl Lived {
         self.ends.push(self.machine.lock().unwrap().files[1].synced_end);
     }
 
-    /// Returns the files that the death of the process leaves behind.
+    /// Returns the bytes of the database and the journal that the death of the process leaves behind.
     fn killed(&self) -> [Vec<u8>; 2] {
         self.machine.lock().unwrap().files.each_ref().map(|file| file.current.clone())
     }
 
-    /// Returns the files after a loss of power that takes all bytes that were not synced.
+    /// Returns the bytes of the database and the journal after a loss of power. All bytes that were not synced are
+    /// lost.
     fn cut(&self) -> [Vec<u8>; 2] {
         self.machine.lock().unwrap().files.each_ref().map(|file| file.synced.clone())
     }
@@ -88,13 +90,13 @@ impl Lived {
         self.states.last().unwrap()
     }
 
-    /// Returns the end of the last record in the journal, in bytes.
+    /// Returns the offset behind the last record of the journal, in bytes.
     fn end(&self) -> usize {
         *self.ends.last().unwrap()
     }
 
-    /// Opens the store after damage to the journal. Asserts that damage before the offset `below` is an error, and that
-    /// other damage has no effect.
+    /// Opens the store after damage to the journal. Asserts that damage before the offset `below` is an error. Other
+    /// damage must have no effect.
     fn assert_noticed(&self, files: &[Vec<u8>; 2], below: usize, damage: Damage) {
         let damaged = damage.of(files);
         let meets = damaged[1][..below] != files[1][..below];
@@ -150,7 +152,8 @@ fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
     assert!(damaged.to_string().ends_with("is whole"), "{damaged}");
 }
 
-/// Only the seal shows that the last records were synced. So the seal is written in two sectors.
+/// Tests zeroed bytes in the journal. Only the seal, a mark behind the records, shows that the last records were
+/// synced. So two sectors have the seal.
 #[test]
 fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     let lived = Lived::new();
@@ -162,7 +165,8 @@ fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     }
 }
 
-/// A record is damaged, and a loss of power takes the seal. Then only the heads of later records show the damage.
+/// Tests a damaged record after a loss of power that takes the seal, the mark behind the synced records. Then only the
+/// heads of later records show the damage.
 #[test]
 fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     let lived = Lived::new();
@@ -180,8 +184,8 @@ fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     }
 }
 
-/// A journal with a torn tail: records that were written and not synced. `synced` has the files before these records.
-/// `records` has the end of each record, and the timers after it.
+/// A journal with a torn tail: records that were written and not synced. `synced` has the files before the torn tail.
+/// `records` has the end of each record of the tail, and the store's timers after each record.
 struct Torn {
     lived: Lived,
     synced: [Vec<u8>; 2],
@@ -213,7 +217,8 @@ impl Torn {
     }
 }
 
-/// A loss of power leaves any sectors of the torn tail. The database is not changed.
+/// Tests losses of power that leave any sectors of the torn tail, the unsynced records of the journal. The database is
+/// not changed.
 #[test]
 fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     let torn = Torn::new(7);
@@ -239,7 +244,8 @@ fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     }
 }
 
-/// The second record of a torn tail is whole. A later opening writes another first record of the same length before it.
+/// Tests a torn tail, unsynced records of the journal, whose second record is whole. A later opening writes a new first
+/// record of the same length before the whole record.
 #[test]
 fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let mut torn = Torn::new(2);
@@ -277,7 +283,7 @@ fn a_journal_that_has_gone_on_without_its_database_is_an_error() {
     assert_is_of_the_journal(&found(&[earlier, lived.killed()[1].clone()], &lived.clock).unwrap_err());
 }
 
-/// The first format had another head, which began with the length.
+/// Tests a journal of the first format, whose records have another head. That head begins with the length.
 #[test]
 fn a_journal_of_another_format_is_refused() {
     let lived = Lived::new();
@@ -289,7 +295,7 @@ fn a_journal_of_another_format_is_refused() {
     assert!(error.to_string().contains("an earlier version's"), "{error}");
 }
 
-/// The test writes the journal that a later version would write. The layout of the head stays in all versions.
+/// Tests a journal as a later version would write it. The layout of a record's head stays the same in all versions.
 #[test]
 fn a_journal_of_a_newer_version_is_refused_and_stays() {
     let lived = Lived::new();
@@ -325,8 +331,8 @@ fn operations_in_a_journal_of_an_older_version_are_refused_and_stay() {
     assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
 }
 
-/// Returns a copy of the journal. In the last record that contains `from`, these bytes become `to`, and the checksums
-/// are right for them.
+/// Returns a changed copy of the journal. In the last record that contains the bytes `from`, these bytes become `to`.
+/// The checksums are right for the new bytes.
 fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut journal = journal.to_vec();
     let last = |bytes: &[u8], wanted: &[u8]| bytes.windows(wanted.len()).rposition(|found| found == wanted);
@@ -344,7 +350,7 @@ fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     journal
 }
 
-/// The bytes of the journal mean other operations, as they might for another version of the crate.
+/// Tests a journal whose bytes now mean other operations, as they might for another version of the crate.
 #[test]
 fn an_opening_that_cannot_repeat_what_was_acknowledged_fails_and_changes_nothing() {
     let lived = Lived::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_durable::store::Part;
 use tourbillon_durable::store::{RedbBuilder, RedbStore, StoreError};
 
-/// A change of a file that no sync has covered yet.
+/// A change of a file that the disk may still lose, because no sync has followed.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
@@ -38,31 +38,33 @@ struct Image {
 #[derive(Debug, Default)]
 struct State {
     images: [Image; 2],
-    /// The number of changes up to now: writes, changes of length, and syncs.
+    /// The number of changes so far. Writes, changes of length, and syncs count.
     changes: u64,
-    /// The number of the change at which the power goes. This change is not made.
+    /// The number of the change at which the power goes. The disk does not make this change. `None` if the power stays
+    /// on.
     cut: Option<u64>,
-    /// The kind of error with which changes fail after `good` changes, and the number of changes that fail.
+    /// The kind of error with which changes fail, and the number of changes that fail. `good` changes succeed before.
+    /// `None` if no change fails.
     failing: Option<(io::ErrorKind, u64)>,
     good: u64,
-    /// Whether the first half of a failed write is made.
+    /// Whether the file gets the first half of a failed write.
     is_short: bool,
-    /// Whether the next write to the journal panics.
+    /// Whether the next write to the journal's file panics.
     panics: bool,
-    /// The number of reads that fail after `good_reads` reads.
+    /// The number of reads that fail. `good_reads` reads succeed before.
     failing_reads: u64,
     good_reads: u64,
     reads: u64,
     /// The greatest length of both files together, in bytes. `None` for no limit.
     capacity: Option<usize>,
     sync_takes: [Duration; 2],
-    /// The number of syncs up to now. `fails_at` has the number of syncs before the failing sync, and random numbers
-    /// that choose the lost writes.
+    /// The number of syncs so far. `fails_at` has the number of syncs before a failing sync, and random numbers that
+    /// choose the lost writes.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
 }
 
-/// A disk with the two files of a store. All clones of this value are the same disk.
+/// A simulated disk with the two files of a store. All clones of a value are the same disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
@@ -102,41 +104,42 @@ impl Disk {
         })
     }
 
-    /// Opens the database of a store that is not open.
+    /// Opens the redb database of a closed store.
     pub(crate) fn database(&self) -> redb::Database {
         let file = File { disk: self.clone(), part: 0 };
         redb::Database::builder().create_with_backend(file).unwrap()
     }
 
-    /// Lets the power go at this change, counted from now.
+    /// Makes the power go at change number `change`, counted from now. Writes, changes of length, and syncs count.
     pub(crate) fn cut_at(&self, change: u64) {
         self.state(|state| state.cut = Some(state.changes + change));
     }
 
-    /// Returns whether the power has gone.
+    /// Returns whether the disk has lost its power.
     pub(crate) fn is_cut(&self) -> bool {
         self.state(|state| state.cut.is_some_and(|cut| state.changes >= cut))
     }
 
-    /// Lets the next `changes` changes fail.
+    /// Makes the next `changes` changes of the files fail with an error of the kind `kind`.
     pub(crate) fn fail(&self, kind: io::ErrorKind, changes: u64) {
         self.fail_after(0, kind, changes);
     }
 
-    /// Lets `changes` changes fail after `good` changes.
+    /// Makes `changes` changes of the files fail, after `good` changes that succeed.
     pub(crate) fn fail_after(&self, good: u64, kind: io::ErrorKind, changes: u64) {
         self.state(|state| {
             (state.good, state.failing) = (good, (changes > 0).then_some((kind, changes)));
         });
     }
 
-    /// Lets a sync fail after `after` syncs. The disk has only some of the writes before this sync, and never gets the
-    /// others. The system takes all these writes for synced. Readers see them until the power goes.
+    /// Makes a sync fail, after `after` syncs that succeed. The disk gets only some of the writes before the failed
+    /// sync, and never gets the others. The system counts all these writes as synced. Readers see the lost writes until
+    /// the power goes.
     pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
         self.state(|state| state.fails_at = Some((state.syncs + after, some)));
     }
 
-    /// Returns whether the sync of [`lose_a_sync`](Self::lose_a_sync) has failed.
+    /// Returns whether the sync that [`lose_a_sync`](Self::lose_a_sync) has chosen has failed.
     pub(crate) fn has_lost_a_sync(&self) -> bool {
         self.state(|state| state.fails_at.as_ref().is_some_and(|(at, _)| state.syncs > *at))
     }
@@ -145,32 +148,32 @@ impl Disk {
         self.state(|state| state.syncs)
     }
 
-    /// Returns the number of changes up to now: writes, changes of length, and syncs.
+    /// Returns the number of changes so far. Writes, changes of length, and syncs count.
     pub(crate) fn changes(&self) -> u64 {
         self.state(|state| state.changes)
     }
 
-    /// Makes the first half of each failed write reach the file.
+    /// Makes the files get the first half of each failed write.
     pub(crate) fn write_in_part(&self) {
         self.state(|state| state.is_short = true);
     }
 
-    /// Lets the next write to the journal panic.
+    /// Makes the next write to the journal panic.
     pub(crate) fn panic_at_a_write_to_the_journal(&self) {
         self.state(|state| state.panics = true);
     }
 
-    /// Lets `reads` reads fail after `good` reads.
+    /// Makes `reads` reads fail, after `good` reads that succeed.
     pub(crate) fn fail_reads_after(&self, good: u64, reads: u64) {
         self.state(|state| (state.good_reads, state.failing_reads) = (good, reads));
     }
 
-    /// Returns the number of reads up to now.
+    /// Returns the number of reads so far.
     pub(crate) fn reads(&self) -> u64 {
         self.state(|state| state.reads)
     }
 
-    /// Returns the number of changes that are still to fail.
+    /// Returns the number of further changes that fail.
     pub(crate) fn failures_left(&self) -> u64 {
         self.state(|state| state.failing.map_or(0, |(_, left)| left))
     }
@@ -187,13 +190,14 @@ impl Disk {
         self.state(|state| state.sync_takes = [takes; 2]);
     }
 
-    /// Makes the syncs of the journal take this time. The syncs of the database are quick.
+    /// Makes each sync of the journal take the time `takes`. The syncs of the database are quick.
     pub(crate) fn slow_syncs_of_the_journal(&self, takes: Duration) {
         self.state(|state| state.sync_takes = [Duration::ZERO, takes]);
     }
 
-    /// Returns the disk after the power came back. It has all synced bytes. `some` chooses which of the other changes
-    /// it has, and which writes it has only in part. With `None` it has no other changes.
+    /// Returns the disk as the system finds it after a loss of power. The disk has all synced bytes. `some` chooses the
+    /// other changes that the disk has, and the writes that the disk has only in part. With `None` the disk has no
+    /// other changes.
     pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
         let images = self.state(|state| state.images.clone()).map(|image| {
             let mut kept = image.synced;
@@ -218,7 +222,7 @@ impl Disk {
 }
 
 impl State {
-    /// Counts a change. Fails if the change must fail.
+    /// Counts a change of the files. Fails if the disk must fail at this change.
     fn change(&mut self) -> io::Result<()> {
         if self.cut.is_some_and(|cut| self.changes >= cut) {
             return Err(io::Error::other("the power is off"));

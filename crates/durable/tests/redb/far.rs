@@ -12,15 +12,15 @@ use tourbillon_durable::store::{Durability, RedbStore, TimerStore};
 const YEAR: u64 = 365 * 86_400_000;
 const CACHE: usize = 32 << 20;
 
-/// Returns the memory of this process that no file backs, in bytes.
+/// Returns the number of bytes of this process's memory that no file backs. `None` where the system does not say.
 fn memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
 }
 
-/// Returns the due moment of timer `n`. A third of the timers is due in a single millisecond, and a third within the
-/// next second. The others are due in 1 to 30 days.
+/// Returns the due moment of timer `n`, in milliseconds. A third of the timers is due in a single millisecond, and a
+/// third within the next second. The others are due in 1 to 30 days.
 fn due(n: u128) -> u64 {
     let spread = u64::try_from(n.wrapping_mul(2_654_435_761) % 2_592_000_000).unwrap();
     match n % 3 {
@@ -30,8 +30,8 @@ fn due(n: u128) -> u64 {
     }
 }
 
-/// `TOURBILLON_FAR=10000000` sets the number of timers to ten million. This needs a release build: with debug
-/// assertions redb reads the whole file at each opening.
+/// Tests a store with many timers that are due much later. `TOURBILLON_FAR=10000000` sets their number to ten million.
+/// Such a number needs a release build: with debug assertions redb reads the whole file at each opening.
 #[test]
 fn far_timers_cost_neither_memory_nor_time_to_open() {
     let far: u128 = std::env::var("TOURBILLON_FAR").map_or(30_000, |far| far.parse().unwrap());

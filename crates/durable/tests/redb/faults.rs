@@ -27,7 +27,7 @@ pub(crate) fn builder(clock: &ManualClock) -> RedbBuilder {
     RedbStore::builder().clock(clock.clone()).cache(1 << 20)
 }
 
-/// Returns all timers of a store, in the states that they have once all leases have ended.
+/// Returns all timers of a store, in the states that follow when all leases end.
 pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     let timers = Arc::new(Mutex::new(Timers::new()));
     let into = Arc::clone(&timers);
@@ -46,7 +46,7 @@ pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     std::mem::take(&mut *timers.lock().unwrap())
 }
 
-/// Makes a step of the workload. Returns whether its change is on the disk at the end of the step. `None` after an
+/// Makes step number `step` of the workload. Returns whether the step's change must be on the disk now. `None` after an
 /// error.
 fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     let apply = |op, durability| block_on(store.apply(vec![op], durability)).is_ok();
@@ -82,7 +82,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     done.then_some(is_durable)
 }
 
-/// Returns the timers after each step of the workload, from a store in memory.
+/// Returns the expected timers before the workload and after each of its steps, from a store in memory.
 fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     let model = MemoryStore::new(clock.clone());
     let mut states = vec![timers(&model)];
@@ -93,7 +93,7 @@ fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     states
 }
 
-/// Runs the workload until the power goes. Returns the indices of the first and the last state that may be found
+/// Runs the workload until the power goes. Returns the indices of the first and the last state that the store may have
 /// afterwards.
 fn run_to_the_cut(disk: &Disk, clock: &ManualClock, steps: u128) -> (usize, usize) {
     let (mut least, mut most) = (0, 0);
@@ -183,7 +183,7 @@ fn crashes_while_the_store_recovers_lose_nothing_either() {
     assert!(recoveries > 100, "{recoveries}");
 }
 
-/// Places timers until the disk has failed as often as it must, and then five more timers. Returns the answers by
+/// Places timers until the disk has failed as often as it must, and then five more timers. Returns the answer for each
 /// timer.
 fn place_through(disk: &Disk, store: &RedbStore, first: u128) -> BTreeMap<u128, Result<(), StoreErrorKind>> {
     let mut answers = BTreeMap::new();
@@ -277,7 +277,7 @@ fn a_full_disk_is_used_again_once_it_has_room() {
     assert_answers_hold(&store, &answers);
 }
 
-/// Many callers wait for the disk at the same time, and share syncs.
+/// Tests many callers that wait for the disk at the same time. Several callers share a sync.
 #[test]
 fn callers_that_wait_share_a_sync() {
     let clock = clock();
@@ -301,7 +301,7 @@ fn callers_that_wait_share_a_sync() {
     assert!(stats.largest_batch > 16, "{stats:?}");
 }
 
-/// After a failed read, later reads are answered again, although nothing is written.
+/// Tests that reads succeed again after a failed read, although nothing is written.
 #[test]
 fn after_a_read_error_reads_are_answered_again_without_a_change() {
     let clock = clock();
@@ -326,8 +326,8 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     assert_eq!(store.stats().reopened, 1);
 }
 
-/// Runs a short life with a change of each kind. Returns whether each timer is stored. Leaves out timers for which no
-/// answer says this for certain.
+/// Opens a store twice, and makes changes of several kinds each time. Returns whether each timer must be stored. Leaves
+/// out timers whose fate the answers leave open.
 fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
     let mut known = BTreeMap::new();
     let mut mend = Some(mend);
@@ -372,8 +372,8 @@ fn assert_known(disk: &Disk, clock: &ManualClock, known: &BTreeMap<u128, bool>, 
     apply(&store, place(timer(999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// In each life some call of the disk fails, once or until the store is closed. `TOURBILLON_FAULTS` sets the number of
-/// lives.
+/// Tests stores whose disk fails. A single call of the disk fails, or each call until the store is closed.
+/// `TOURBILLON_FAULTS` sets the number of stores.
 #[test]
 fn whatever_call_of_the_disk_fails_once_or_for_good_the_answers_hold() {
     let lives = std::env::var("TOURBILLON_FAULTS").map_or(120, |lives| lives.parse().unwrap());

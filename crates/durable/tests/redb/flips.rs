@@ -19,11 +19,11 @@ use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
 const SECTOR: usize = 512;
 const TIMERS: u128 = 300;
-/// The moment up to which half of the timers are due.
+/// The moment up to which about half of the timers are due, in milliseconds since 1970.
 const HALF: u64 = 5_000;
 const LATE: u64 = 100_000;
 
-/// Makes a timer with texts and a payload of its own.
+/// Makes timer number `n`. The timer's texts and payload differ from those of other timers.
 fn any_timer(n: u128) -> Timer {
     let due = 1 + u64::try_from(n * 7_919 % 10_000).unwrap();
     let text = format!("the payload of timer {n}").into_bytes();
@@ -41,7 +41,7 @@ fn any_timer(n: u128) -> Timer {
 struct Base {
     files: [Vec<u8>; 2],
     timers: BTreeMap<TimerId, Timer>,
-    /// The ranges of each file that the store uses: offsets and lengths, in bytes.
+    /// The ranges of each file that the store uses: each offset and length, in bytes.
     used: [Vec<(usize, usize)>; 2],
 }
 
@@ -124,7 +124,7 @@ impl Damage {
 struct Tally {
     refused: u32,
     named: u32,
-    /// The number of cases in `named` whose error has the timer's id.
+    /// The number of the cases in `named` whose error has the id of the damaged timer.
     named_by_id: u32,
     without_effect: u32,
     delivered: usize,
@@ -142,7 +142,8 @@ fn assert_as_it_was(base: &Base, found: &Timer, damage: Damage) {
     assert_eq!(same(found), same(timer), "{damage:?}");
 }
 
-/// Opens a store with this damage, and reads and delivers all its timers. Panics if anything is wrong.
+/// Opens a store whose files have the damage `damage`. Reads and delivers all timers of the store. Panics if the damage
+/// has a wrong effect.
 fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     let files = damage.of(base);
     let clock = clock();
@@ -221,7 +222,8 @@ fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     }
 }
 
-/// `TOURBILLON_FLIPS` sets the number of flipped bits. A fifth of this number of sectors is zeroed.
+/// Tests damaged files of a store. `TOURBILLON_FLIPS` sets the number of flipped bits. A fifth of this number of
+/// sectors is zeroed.
 #[test]
 fn flipped_bits_and_zeroed_sectors_deliver_nothing_wrong_and_are_named_or_refuse_the_start() {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
@@ -248,8 +250,8 @@ fn flipped_bits_and_zeroed_sectors_deliver_nothing_wrong_and_are_named_or_refuse
     }
 }
 
-/// A record is damaged while its store is open. The scrub, the search for damage, finds it although nobody asks for the
-/// timer.
+/// Tests a record that is damaged while its store is open. The scrub, the search for damage, finds the record although
+/// nobody asks for the timer.
 #[test]
 fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     let clock = clock();
@@ -295,7 +297,8 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Leased), 18);
 }
 
-/// The removal of damaged records first fails if it finds a new damaged record. So a check can name the record before.
+/// Tests the removal of damaged records. The removal first fails if it finds a new damaged record. So a check can name
+/// the record before its removal.
 #[test]
 fn damaged_records_are_forgotten_only_once_they_were_named() {
     let place_of = Place::new();
@@ -331,7 +334,7 @@ fn damaged_records_are_forgotten_only_once_they_were_named() {
     assert_eq!(forget().unwrap(), 0);
 }
 
-/// The database loses an index entry, and the scrub stores the entry again.
+/// Tests a database that has lost an index entry. The scrub, the search for damage, stores the entry again.
 #[test]
 fn a_scrub_mends_the_entries_by_which_timers_are_found() {
     let place_of = Place::new();

@@ -10,7 +10,7 @@ use tourbillon_durable::store::{Durability, Op, TimerStore};
 const HOURS: TableDefinition<'_, &[u8; 4], &[u8; 8]> = TableDefinition::new("hours");
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Prints the number of pages. Timers are due at random within 30 days.
+/// Prints the number of pages that the counts of timers by hour take. The timers are due at random within 30 days.
 #[test]
 fn the_hours_of_a_month_take_a_few_pages_whatever_the_number_of_timers() {
     let place_of = Place::new();

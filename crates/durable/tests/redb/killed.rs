@@ -10,7 +10,8 @@ use tourbillon_durable::store::{Durability, Limit, Op, Outcome, RedbStore, Store
 
 const CHILD: &str = "TOURBILLON_CHILD_STORE";
 
-/// Runs as the process that is killed. It writes a line after each answer. The pipe keeps the lines after the kill.
+/// Runs as the process that a test kills. Writes a line to a pipe after each answer of the store. The pipe keeps the
+/// lines after the kill.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -34,7 +35,8 @@ fn child() {
     }
 }
 
-/// `TOURBILLON_ROUNDS` sets the number of rounds, 10 by default.
+/// Kills a process again and again after an answer of its store. `TOURBILLON_ROUNDS` sets the number of kills, 10 by
+/// default.
 #[test]
 fn a_process_that_is_killed_after_an_answer_has_lost_nothing() {
     let place_of = Place::new();

@@ -53,7 +53,7 @@ fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_d
     assert_eq!(aside.iter().unwrap().count(), 1);
 }
 
-/// Stores `count` timers, 1,000 in each call.
+/// Stores `count` timers that are due at the moment `due`, 1,000 in each call.
 fn fill(store: &RedbStore, first: u128, count: u128, due: u64) {
     #[expect(clippy::cast_possible_truncation, reason = "few timers")]
     for start in (0..count).step_by(1_000) {
@@ -96,7 +96,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     assert_whole(&store);
 }
 
-/// A file that counts the bytes of all reads.
+/// A file that counts the bytes that all reads return.
 #[derive(Debug)]
 struct Counted {
     file: FileBackend,
@@ -130,8 +130,9 @@ impl StorageBackend for Counted {
     }
 }
 
-/// Returns the number of bytes that a claim of ten timers reads from the database. The store has `far` far timers, and
-/// no cache. Takes the least of many claims, since some claims also read pages for a checkpoint.
+/// Returns the number of bytes that a claim of ten timers reads from the database. The store has `far` timers that are
+/// due much later, and no cache. The result is the least of many claims, because some claims also read pages for a
+/// checkpoint.
 fn bytes_of_a_claim(far: u128) -> u64 {
     let place_of = Place::new();
     let clock = ManualClock::default();
@@ -167,7 +168,8 @@ fn bytes_of_a_claim(far: u128) -> u64 {
     least.unwrap()
 }
 
-/// `TOURBILLON_FAR` sets the number of far timers, 100,000 by default.
+/// Tests that the bytes that a claim reads do not depend on the number of timers that are due much later.
+/// `TOURBILLON_FAR` sets their number, 100,000 by default.
 #[test]
 fn a_claim_reads_no_more_when_many_timers_are_far() {
     let far = std::env::var("TOURBILLON_FAR").map_or(100_000, |far| far.parse().unwrap());

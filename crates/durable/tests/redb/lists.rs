@@ -17,7 +17,8 @@ const META: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("meta");
 const KEYLESS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("keyless");
 const STOPPED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("stopped");
 
-/// The number of timers of the small namespace in each phase. `PAGE` is the number of timers of a page.
+/// The number of timers of the small namespace in each phase. `PAGE` is the number of timers for which a test asks in a
+/// page.
 const FEW: u32 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -39,8 +40,8 @@ fn in_phase(phase: Phase, timer: Timer) -> Timer {
     Timer { state, ..timer }
 }
 
-/// Returns all timers of a list, and the time of its slowest page. Asserts that each page has timers, except the last
-/// page.
+/// Returns all timers of a list, and the time that its slowest page took. Asserts that each page except the last has
+/// timers.
 fn listed(store: &impl TimerStore, filter: &Filter, are_full: bool) -> (Vec<Timer>, Duration) {
     let (mut listed, mut cursor, mut slowest) = (Vec::new(), None, Duration::ZERO);
     loop {
@@ -67,9 +68,11 @@ fn assert_in_order(listed: &[Timer], phase: Option<Phase>) {
     }
 }
 
-/// The timers of other namespaces are due earlier, and were made earlier. Some are in a large namespace with parked and
-/// dead timers. The others are in a mixed namespace: a few parked and dead timers among many pending timers.
-/// `TOURBILLON_OTHERS=10000000` sets their number to ten million, which needs a release build.
+/// Tests lists of a small namespace. The timers of other namespaces are due earlier, and were made earlier.
+///
+/// Some of the others are in a large namespace with parked and dead timers. The rest are in a mixed namespace: a few
+/// parked and dead timers among many pending timers. `TOURBILLON_OTHERS=10000000` sets the number of the others to ten
+/// million, which needs a release build.
 #[test]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     let others: u64 = std::env::var("TOURBILLON_OTHERS").map_or(20_000, |others| others.parse().unwrap());
@@ -142,8 +145,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// Tests lists of a namespace with more timers than a list reads for a page. All of them lie behind the timers of
-/// another namespace.
+/// Tests lists of a namespace that has more timers than a list reads for a page. All its timers lie behind the timers
+/// of another namespace.
 fn assert_found_behind_others(store: &impl TimerStore) {
     for (first, namespace, due) in [(0, "before", 5), (10_000, "behind", 6)] {
         let timers = (0..4_000_u64).map(|n| {
@@ -177,8 +180,8 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert_found_behind_others(&builder(&clock()).open(place_of.file()).unwrap());
 }
 
-/// Makes a store with timers in all phases, with keys and without, in two namespaces. Some of the operations are only
-/// in the journal.
+/// Makes a store with timers in all phases, with keys and without keys, in two namespaces. Some of the operations are
+/// only in the journal.
 fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     let store = disk.open(builder(clock)).unwrap();
     let timers = (0..60_usize).map(|n| {
@@ -200,7 +203,7 @@ fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     store
 }
 
-/// Turns a database into a database of the earlier version, which lacks the entries by namespace.
+/// Changes a database to the earlier version of the tables, without the index entries by namespace.
 fn make_older(database: &Database) {
     let transaction = database.begin_write().unwrap();
     for table in [KEYLESS, STOPPED] {
@@ -210,7 +213,8 @@ fn make_older(database: &Database) {
     transaction.commit().unwrap();
 }
 
-/// The power goes at each change of the opening that adds the missing entries.
+/// Tests losses of power during the opening that adds the index entries by namespace. The power goes at each change of
+/// the opening.
 #[test]
 fn a_store_of_the_version_without_entries_by_namespace_gets_them_when_it_is_opened() {
     let clock = clock();
@@ -247,8 +251,9 @@ fn a_store_of_the_version_without_entries_by_namespace_gets_them_when_it_is_open
     assert!(cut > 5, "the opening makes {cut} changes");
 }
 
-/// Plants a fault among the entries by namespace of 20 timers. The first entry is missing, or a stray entry has the
-/// first timer in another namespace. Asserts that the check finds the fault and the scrub mends it.
+/// Plants a fault among the index entries by namespace of 20 timers. The entry of the first timer is missing, or
+/// another entry has the first timer in a wrong namespace. Asserts that the check finds the fault and the scrub mends
+/// it.
 fn assert_found_and_mended(table: TableDefinition<'_, &[u8], ()>, phase: Phase, is_missing: bool) {
     let place_of = Place::new();
     let clock = clock();
@@ -286,7 +291,8 @@ fn assert_found_and_mended(table: TableDefinition<'_, &[u8], ()>, phase: Phase, 
     assert_eq!(listed(&store, &filter("a", Some(phase)), true).0.len(), 20);
 }
 
-/// The check names the timer of the entry. The scrub, the search for damage, mends the entries.
+/// Tests faults among the index entries by namespace. The check names the timer of the entry. The scrub, the search for
+/// damage, mends the entries.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found_and_mended() {
     for (table, phase) in [(KEYLESS, Phase::Pending), (STOPPED, Phase::Parked), (STOPPED, Phase::Dead)] {
@@ -296,7 +302,7 @@ fn an_entry_by_namespace_too_many_or_too_few_is_found_and_mended() {
     }
 }
 
-/// A record that is set aside leaves no entry among the timers without a key.
+/// Tests that a damaged record that is set aside leaves no index entry among the timers without a key.
 #[test]
 fn a_record_that_is_set_aside_is_in_no_list() {
     let place_of = Place::new();

@@ -25,7 +25,7 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
-/// Makes a timer that is due at this moment, in milliseconds.
+/// Makes a timer that is due at the moment `due`, in milliseconds since 1970.
 fn timer(id: u128, due: u64) -> Timer {
     let due = UtcMillis::from_millis(due);
     Timer { payload: Payload(vec![7; 64].into()), ..Timer::new(TimerId::from_u128(id), "mail", due) }

@@ -24,8 +24,8 @@ fn assert_is_refused(place_of: &Place) {
     assert!(!path.exists(), "the next opening would not notice");
 }
 
-/// Copies the database, but not the journal (the file of operations). The copy is as the death of the process would
-/// leave it.
+/// Copies the database of an open store, but not its journal (the file of operations). The death of the process would
+/// leave the same database.
 fn copy(place_of: &Place) -> Place {
     let copy = Place::new();
     fs::copy(place_of.file(), copy.file()).unwrap();
@@ -66,7 +66,7 @@ fn a_store_whose_operations_are_missing_is_refused_and_goes_on_when_it_is_asked_
     assert!(get(&store, 3).is_some());
 }
 
-/// A database that was closed has all operations, so it can do without the journal.
+/// Tests the database of a closed store without its journal. The database has all operations.
 #[test]
 fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
     let place_of = Place::new();
@@ -91,8 +91,8 @@ fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
     }
 }
 
-/// The database is missing beside its journal. An opening must not make an empty store, which would overwrite the
-/// journal.
+/// Tests a journal without its database. An opening must not make an empty store, because a new store would overwrite
+/// the journal.
 #[test]
 fn a_journal_whose_database_is_missing_or_empty_is_refused_and_kept() {
     for is_closed in [false, true] {

@@ -14,9 +14,9 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// The length of a sync on the slow disk.
+/// The time that a sync takes on the slow disk.
 const SYNC: Duration = Duration::from_millis(400);
-/// The longest time for a call that does not wait for the disk.
+/// The longest time that a call may take if it does not wait for the disk.
 const SHORT: Duration = Duration::from_millis(150);
 
 fn on_a_slow_disk() -> (Disk, Arc<RedbStore>) {
@@ -73,7 +73,8 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
 }
 
-/// Makes a store whose disk has been quick long enough to count as quick, and is slow from now on.
+/// Makes a store on a simulated disk. The disk was quick for two seconds, so the store counts it as quick. From now on
+/// the disk is slow.
 fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     let (disk, store) = on_a_slow_disk();
     disk.slow_syncs(Duration::ZERO);
@@ -84,8 +85,8 @@ fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     (disk, store)
 }
 
-/// On a quick disk, the thread that commits makes the syncs for which callers wait. So the first slow sync holds up
-/// other requests. Later syncs do not, since the disk then counts as slow.
+/// Tests a quick disk that becomes slow. On a quick disk, the thread that commits makes the syncs for which callers
+/// wait. So the first slow sync delays other requests. Later syncs do not, because the disk then counts as slow.
 #[test]
 fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
     let (_disk, store) = on_a_disk_that_was_quick();
@@ -127,7 +128,7 @@ fn a_sync_that_fails_on_a_disk_that_was_quick_is_made_good_by_a_checkpoint() {
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
-/// The thread that syncs writes the journal's notes for which nobody waits. This write panics.
+/// Tests a write to the journal that panics on the thread that syncs. No caller waits for this write.
 #[test]
 fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes_on() {
     let (disk, store) = on_a_slow_disk();
@@ -143,7 +144,7 @@ fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
-/// Readers see a change that was made, also while its caller still waits for the disk.
+/// Tests that readers see a change whose caller still waits for the disk.
 #[test]
 fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {
     let (_disk, store) = on_a_slow_disk();
@@ -186,8 +187,8 @@ fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_
     assert!(claimed == [2, 1] && took >= SYNC, "{claimed:?} after {took:?}");
 }
 
-/// The database's file grows within the first batches. redb then syncs the file under a lock that the beginning of a
-/// read transaction needs.
+/// Tests reads during the growth of the database's file. While the file grows, redb syncs the file under a lock. The
+/// beginning of a read transaction needs the same lock.
 #[test]
 fn reads_do_not_wait_for_a_sync_of_the_database() {
     let disk = Disk::default();
@@ -209,7 +210,8 @@ fn reads_do_not_wait_for_a_sync_of_the_database() {
     assert!(longest < SHORT && reads > 10, "{reads} reads, the longest {longest:?}");
 }
 
-/// The callers of the batch in the sync get the error, and so do the callers of the next batch. Answered changes stay.
+/// Tests a failed sync. The callers of the batch in the sync get the error, and so do the callers of the next batch.
+/// Answered changes stay.
 #[test]
 fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
     let (disk, store) = on_a_slow_disk();
@@ -262,7 +264,7 @@ fn a_sync_that_fails_is_answered_by_a_checkpoint() {
     assert_whole(&store);
 }
 
-/// Callers of all kinds share a slow disk. After a loss of power at the moment of an answer, the answer must hold.
+/// Tests losses of power at the moment of an answer. The answer must hold. Callers of all kinds share a slow disk.
 #[test]
 fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behind_it() {
     let (disk, store) = on_a_slow_disk();
@@ -293,7 +295,7 @@ fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behin
     assert_whole(&store);
 }
 
-/// The lateness of deliveries, in milliseconds.
+/// The time of each delivery after its due moment, in milliseconds.
 #[derive(Default)]
 struct Lateness(Vec<u64>);
 
@@ -305,14 +307,14 @@ impl Lateness {
     }
 }
 
-/// `TOURBILLON_SYNC_MS` sets the length of a sync, and `TOURBILLON_SECONDS` the length of the run. A run of 40 seconds
-/// has checkpoints.
+/// Measures deliveries on a slow disk. `TOURBILLON_SYNC_MS` sets the length of a sync, and `TOURBILLON_SECONDS` the
+/// length of the run. A run of 40 seconds has checkpoints.
 #[test]
 fn deliveries_are_in_time_on_a_disk_whose_syncs_are_slow() {
     deliver_on_a_slow_disk(None);
 }
 
-/// Runs sixteen writers that wait for the disk, and timers that come due at the same time. Every `one_in`-th timer is
+/// Measures deliveries of due timers beside sixteen writers that wait for the disk. Every `one_in`-th timer is
 /// delivered at most once.
 fn deliver_on_a_slow_disk(one_in: Option<u64>) {
     let number = |name, usual| std::env::var(name).map_or(usual, |number| number.parse().unwrap());

@@ -12,10 +12,11 @@ use tourbillon_durable::timer::TimerId;
 const TIMERS: u128 = 300;
 const CANCELLED: u128 = 250;
 
-/// Whether the store must have each timer. `None` if an answer said that the outcome is not known.
+/// Whether the store must have the timer with each id. `None` if an answer said that the outcome is not known.
 type Stored = BTreeMap<u128, Option<bool>>;
 
-/// Notes the answer to a change. If the change succeeds, the timers `ids` are stored (`after` is true) or gone.
+/// Notes the answer to a change of the timers `ids`. After a success, the timers are stored if `after` is true, and
+/// gone otherwise.
 fn note(stored: &mut Stored, ids: impl Iterator<Item = u128>, after: bool, error: Option<StoreErrorKind>) {
     for id in ids {
         let before = stored.get(&id).copied().unwrap_or(Some(false));
@@ -33,7 +34,7 @@ fn act(store: &RedbStore, stored: &mut Stored, ops: Vec<Op>, ids: impl Iterator<
     note(stored, ids, after, error);
 }
 
-/// Places many timers, cancels most of them, compacts the store, and places more timers. Notes the answers.
+/// Places many timers, cancels most of them, compacts the store, and places more timers. Notes each answer in `stored`.
 fn live(disk: &Disk, stored: &mut Stored) {
     let Ok(store) = disk.open(builder(&clock())) else { return };
     let many = (0..TIMERS).map(|id| place(timer(id, 5_000))).collect();
@@ -60,8 +61,8 @@ fn assert_is_stored(disk: &Disk, stored: &Stored, image: &str) {
     apply(&store, place(timer(9_999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// In each life with compactions a sync fails, and the power goes at a random change. The image of the disk is then
-/// checked. `TOURBILLON_IMAGES` sets the number of lives.
+/// Tests a failed sync together with a loss of power at a random change. Checks an image of the disk for each pair.
+/// `TOURBILLON_IMAGES` sets the number of pairs.
 #[test]
 fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledged() {
     let images = std::env::var("TOURBILLON_IMAGES").map_or(150, |images| images.parse().unwrap());

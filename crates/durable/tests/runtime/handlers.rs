@@ -156,8 +156,8 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
     assert_eq!((world.count(Phase::Parked), world.timers().stats().delivered), (0, 2));
 }
 
-/// The executor drops two of three deliveries, half of them by a panic. The other timers of the same claim are not
-/// lost. This holds also for timers of at most one delivery, which the store has removed.
+/// Tests an executor that drops two of three deliveries, half of them by a panic. The other timers of the same claim
+/// are not lost. Timers of at most one delivery, which the store has removed, are not lost either.
 #[test]
 fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     let clock = ManualClock::new();
@@ -192,7 +192,7 @@ fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0, "{:?}", timers.stats());
 }
 
-/// The process stands still between the claim and the handler, for longer than the lease.
+/// Tests a process that stands still between a claim and its handler, for longer than the lease.
 #[test]
 fn no_handler_is_called_after_its_lease_has_ended() {
     let clock = ManualClock::new();

@@ -12,7 +12,8 @@ use tourbillon_durable::{Cancelled, Changed, Ending, Event, Spec, Timers, Verdic
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Makes a world whose handler parks timers for a reason, while the returned value has a reason.
+/// Makes a runtime whose handler parks each timer for a reason. The reason is in the returned value. While the value is
+/// `None`, the handler parks no timer.
 fn parking() -> (World, Arc<Mutex<Option<String>>>) {
     let reason = Arc::new(Mutex::new(Some("closed".to_owned())));
     let inside = Arc::clone(&reason);
@@ -229,8 +230,8 @@ fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
     assert_eq!(error.kind(), StoreErrorKind::Limit);
 }
 
-/// The documentation describes a gap: an unpark between the handler's decision and the store's transaction finds no
-/// timer. A caller that looks again when the park is reported loses no timer.
+/// Tests a gap that the documentation describes. An unpark between the handler's decision and the store's transaction
+/// finds no timer. A caller that unparks again when the park is reported loses no timer.
 #[test]
 fn an_unpark_that_came_too_early_is_repeated_when_the_park_is_reported() {
     for looks_again in [false, true] {

@@ -10,7 +10,7 @@ fn at(secs: u64) -> UtcMillis {
     UtcMillis::from_millis(START + secs * 1_000)
 }
 
-/// Returns each bound with the number of measured times between the bound before and this bound. Leaves out bounds
+/// Returns the upper bound of each range of times, with the number of measured times in the range. Leaves out ranges
 /// without times.
 fn bounds(times: &Times) -> Vec<(Duration, u64)> {
     let mut before = 0;

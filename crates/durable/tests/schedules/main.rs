@@ -18,12 +18,12 @@ use tourbillon_durable::timer::{Payload, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// 2026-03-28T12:00:00Z.
+/// The moment 2026-03-28T12:00:00Z, in milliseconds since the start of 1970.
 const NOON: u64 = 1_774_699_200_000;
 const MINUTE: u64 = 60_000;
 
 /// The delivered occurrences: the minute for which each was scheduled, the minute of its delivery, and its id. Minutes
-/// count from the start.
+/// count from the start of the test.
 type Seen = Arc<Mutex<Vec<(u64, u64, TimerId)>>>;
 
 struct World {
@@ -32,7 +32,7 @@ struct World {
     schedules: Schedules,
     events: Arc<Mutex<Vec<String>>>,
     seen: Seen,
-    /// The answer of the handler. `None` for success.
+    /// The verdict that the handler returns. `None` for success.
     verdict: Arc<Mutex<Option<Verdict>>>,
     durable: Option<Durable>,
 }
@@ -94,7 +94,7 @@ impl World {
         self.schedules.get(&at()).unwrap()
     }
 
-    /// Returns the minutes for which the delivered occurrences were scheduled.
+    /// Returns the minutes for which the delivered occurrences were scheduled, from the start of the test.
     fn minutes(&self) -> Vec<u64> {
         self.seen.lock().unwrap().iter().map(|(scheduled, ..)| *scheduled).collect()
     }
@@ -103,7 +103,7 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// Ends the runtime and the store.
+    /// Ends the runtime and closes the store.
     fn stop(mut self) {
         drop(self.durable.take().unwrap().shutdown(PATIENCE));
     }

@@ -100,7 +100,7 @@ impl Act<'_> {
     }
 }
 
-/// The value by which a list orders a timer: a moment, or the bytes of its key.
+/// The value by which a list orders its timers: a moment, or the bytes of a timer's key.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Place {
     Number(i64),

@@ -42,7 +42,8 @@ fn random_histories_of_the_oracle() {
     );
 }
 
-/// The test has 100 lives of 240 steps. `TOURBILLON_LIVES` sets another number of lives.
+/// Compares the outcomes of a store in SQLite with those of the store in memory. The test has 100 runs of 240 steps.
+/// `TOURBILLON_LIVES` sets another number of runs.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_sqlite() {
     let lives = std::env::var("TOURBILLON_LIVES").map_or(100, |lives| lives.parse().unwrap());

@@ -51,7 +51,7 @@ impl Act<'_> {
         }
     }
 
-    /// Withdraws a timer. Returns whether the timer is in flight.
+    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
     fn withdraw(&self, timer: &Timer, why: Withdrawal) -> Result<bool> {
         match step(timer, Event::Withdraw(why), self.now).unwrap() {
             Next::Stays(marked) => self.store(&marked).map(|()| true),
@@ -184,7 +184,7 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Ends a delivery with an event of the lease's holder.
+    /// Ends the delivery of a timer with an event of the lease's holder.
     fn delivered(&self, id: TimerId, event: Event) -> Result<Outcome> {
         let Some(timer) = self.get(&id.into())? else { return Ok(Outcome::Refused(Refusal::Stale)) };
         match step(&timer, event, self.now) {
@@ -220,7 +220,8 @@ impl Act<'_> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Stores the next occurrence of the timer's series. Returns its id, and the number of instants that were left out.
+    /// Stores the next occurrence of the timer's series. Returns the id of the occurrence, and the number of instants
+    /// that were left out.
     fn follow(&self, timer: &Timer) -> Result<(Option<TimerId>, u64)> {
         let Some(series) = &timer.series else { return Ok((None, 0)) };
         let (mut last, mut skipped) = (timer.scheduled, 0);

@@ -150,7 +150,8 @@ impl TimerStore for SqliteStore {
         })
     }
 
-    /// Compares the counts with a recount. A difference is an error, since only the library can make a `Fault`.
+    /// Compares the stored counts of timers with a new count. A difference is an error, because only the library can
+    /// make a `Fault`.
     fn check(&self) -> Answer<'_, Vec<Fault>> {
         self.act(|act| {
             let counts = act.counts("SELECT namespace, phase, count FROM counts")?;

@@ -90,7 +90,7 @@ impl<T: Tables> Lifecycle<T> {
     }
 
     /// Marks the timer's series as paused or not. Then applies the event that `event_for` returns for the timer.
-    /// Refuses the change of a timer without a series and without an event.
+    /// Refuses the change if the timer has no series and `event_for` returns no event.
     fn set_paused(
         &mut self,
         at: &Address,
@@ -134,8 +134,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks the timer that an entry names. Returns whether the timer is pending now. A timer of a paused series is
-    /// paused instead.
+    /// Unparks the timer that the index entry `key` names. Returns whether the timer is pending now. A timer of a
+    /// paused series becomes paused instead.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

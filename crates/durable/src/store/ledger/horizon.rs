@@ -9,13 +9,13 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of index entries by due moment that a horizon reads. A horizon reads the entries of this hour
-/// and the next hour only.
+/// The greatest number of index entries that the counting of a horizon reads. The counting reads the entries of timers
+/// that are due in this hour and the next hour.
 pub(crate) const LOOKS: usize = 50_000;
-/// The greatest number of hours whose stored numbers a horizon reads. Ten years have 87,600 hours.
+/// The greatest number of hours whose stored numbers of timers are added up for a horizon. Ten years have 87,600 hours.
 const HOURS: usize = 100_000;
 
-/// Counts the pending timers of all namespaces. Reads at most `looks` entries by due moment.
+/// Counts the pending timers of all namespaces by due moment. Reads at most `looks` entries of the index by due moment.
 pub(super) fn horizon<T: Tables>(
     reader: Reader<'_, T>,
     now: UtcMillis,

@@ -17,13 +17,12 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// The tolerance between the clocks of processes that share a store. If a timer's creation lies further in the future,
-/// a clock that was ahead made the timer.
+/// The greatest difference between the clocks of processes that share a store. A timer whose creation lies further in
+/// the future was made by a clock that was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Makes the transitions of timers within a transaction, at its moment `now`.
-///
-/// The operations on single timers are in `placing` and `changes`.
+/// Changes the states of timers within a transaction at the moment `now`. The operations on single timers are in
+/// `placing` and `changes`.
 pub(super) struct Lifecycle<T> {
     pub(super) timers: Timers<T>,
     pub(super) remembered: Remembered,
@@ -34,7 +33,7 @@ pub(super) fn is_withdrawn(timer: &Timer) -> bool {
     matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
 
-/// Makes an error that only a fault of this crate can cause.
+/// Makes an error for a refusal that only a fault of this crate can cause.
 pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
 }
@@ -54,7 +53,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Prolongs a lease. Returns false if the holder has lost the lease.
+    /// Prolongs the lease of a timer. Returns false if the holder has lost the lease.
     pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(false) };
         let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
@@ -62,8 +61,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores the next state of a timer after its delivery, if the timer does not end. An occurrence that is dead
-    /// leaves its series, and the next occurrence is stored.
+    /// Stores the next state of a timer that goes on after its delivery. A dead occurrence leaves its series, and the
+    /// next occurrence is stored.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
@@ -103,7 +102,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Removes a timer that has ended, and remembers its id if the caller chose the id.
+    /// Removes a timer that has ended. Remembers the timer's id if the caller chose the id.
     fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.remembered.remember(self.timers.tables(), timer)?;
         self.timers.delete(timer)

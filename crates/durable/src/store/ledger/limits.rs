@@ -6,8 +6,8 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::timer::Timer;
 
 /// Fails if an argument of the operation is beyond a limit, or if a new timer is neither pending nor parked. A store
-/// may gather operations of several callers into one transaction. Such a store checks each operation first, so that one
-/// caller's error does not fail the other callers.
+/// that gathers operations of several callers into one transaction checks each operation first. So an error in the
+/// operation of a single caller does not fail the other callers.
 pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
     match op {
         Op::Place(timer, _) => match timer.state {

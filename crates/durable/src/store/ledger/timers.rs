@@ -12,34 +12,34 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The number of timers for which one step of an upgrade adds the entries by namespace.
+/// The number of timers to which one step of an upgrade adds the index entries by namespace.
 const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
 /// A change of a timer changes its record and its entries, and also the counts, the hours and the timers made due. All
-/// this happens in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7
-/// are kept in one place. Damage is mended here, too. For a change, a caller passes the old timer exactly as it is
-/// stored.
+/// these changes happen in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4
+/// and L7 are kept in one place. The methods that load timers mend damage. A caller that changes a timer passes the old
+/// timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Whether entries were mended. If so, the timers of each hour are counted again at the end. The stored numbers may
-    /// lack damaged entries.
+    /// Whether entries were mended. If so, the timers of each hour are counted again at the end of the transaction,
+    /// because the stored numbers may lack damaged entries.
     has_mended: bool,
 }
 
-/// The changed numbers of the earlier requests of a transaction, put aside while another request runs.
+/// The changed counts of a transaction's earlier requests, put aside while a later request runs.
 pub(crate) struct Noted {
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
 }
 
-/// Returns the phase of a table's timers. `None` if the table has timers of several phases.
+/// Returns the phase of the timers in a table. `None` if the table has timers of several phases.
 fn phase_of(table: Table) -> Option<Phase> {
     match table {
         Table::Due => Some(Phase::Pending),
@@ -50,7 +50,7 @@ fn phase_of(table: Table) -> Option<Phase> {
     }
 }
 
-/// Methods that begin and end the transaction and its requests.
+/// Methods that begin and end a transaction and its requests.
 impl<T: Tables> Timers<T> {
     pub(super) fn new(tables: T) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Ends the transaction's changes: writes the counts and the hours. Returns the tables, and the timers that the
+    /// Writes the changed counts and hours at the end of the transaction. Returns the tables, and the timers that the
     /// transaction has made due.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
@@ -97,7 +97,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine = before.quarantine;
     }
 
-    /// Returns the tables. Other parts of the ledger use them for tables of their own, and the store for its entries.
+    /// Returns the tables, for entries other than those of timers.
     pub(super) fn tables(&mut self) -> &mut T {
         &mut self.tables
     }
@@ -110,7 +110,7 @@ impl<T: Tables> Timers<T> {
         Reader::new(&self.tables)
     }
 
-    /// Returns the number of records that the present request has set aside.
+    /// Returns the number of unreadable records that the present request has set aside.
     pub(super) fn quarantined(&self) -> u32 {
         self.quarantine.admitted()
     }
@@ -120,7 +120,7 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that change timers.
+/// Methods that store, change and remove timers.
 impl<T: Tables> Timers<T> {
     /// Stores a new timer. The caller ensures that no stored timer has the same id or key.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
@@ -132,7 +132,7 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Stores a timer in place of its old state.
+    /// Stores the timer `new` in place of its old state `old`.
     pub(super) fn change(&mut self, old: &Timer, new: &Timer) -> Result<(), StoreError> {
         let (was, is) = (entries(old), entries(new));
         for (table, key, value) in &was {
@@ -172,8 +172,8 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes an entry. An entry by due moment is also subtracted from its hour. Returns the value of the removed
-    /// entry.
+    /// Removes a table entry, and returns the value of the removed entry. If the entry is of the index by due moment,
+    /// the number of timers in its hour becomes smaller.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -182,7 +182,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes an entry of a timer. Keeps the entry of a key if that entry names another timer by now.
+    /// Removes a table entry of a timer. Keeps an entry of the table of keys that names another timer by now.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -191,8 +191,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Adds the entries by namespace for some timers, to a store of an earlier version that had no such entries.
-    /// Returns the id after which the next call goes on; `None` after the last timer.
+    /// Adds the index entries by namespace for some timers. A store of an earlier version has no such entries. Returns
+    /// the id after which the next call goes on. `None` after the last timer.
     pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
@@ -215,12 +215,12 @@ impl<T: Tables> Timers<T> {
 
 /// Methods that read timers for a change, and mend the damage that they meet.
 impl<T: Tables> Timers<T> {
-    /// Returns whether a record is stored under this id, even a damaged record.
+    /// Returns whether the store has a record with the id `id`, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }
 
-    /// Returns a stored timer. A record that cannot be read is set aside.
+    /// Returns a stored timer. A record that cannot be read is set aside. `None` if no readable record has the id.
     pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
@@ -232,8 +232,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the stored timer that an entry names. If neither the timers nor the quarantine have a record of it, the
-    /// timer is lost. Then its id is set aside without a record.
+    /// Returns the stored timer that an index entry names. If neither the timers nor the quarantine have a record of
+    /// the timer, the timer is lost. Then an empty record is set aside under its id.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -249,8 +249,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. Removes the key's entry if it does not belong to the timer that it names. A
-    /// record that was set aside leaves such an entry behind.
+    /// Returns the timer that owns a key. Removes the index entry of the key if the entry's timer does not own the key.
+    /// A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;
@@ -274,8 +274,9 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Removes an entry that does not belong to the timer that it names. With a timer, stores the missing entries of
-    /// that timer. Without a timer, the entry belongs to a record in quarantine, which is not counted from now on.
+    /// Removes an index entry that names a timer to which it does not belong. If `timer` is given, stores the missing
+    /// entries of the timer. Otherwise the entry belongs to a record in quarantine, and the counts no longer include
+    /// the record.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,
@@ -293,7 +294,7 @@ impl<T: Tables> Timers<T> {
         timer.map_or(Ok(()), |timer| self.mend(timer))
     }
 
-    /// Stores those entries of a timer that are missing.
+    /// Stores the missing table entries of a timer.
     pub(super) fn mend(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.has_mended = true;
         for entry in entries(timer) {

@@ -49,40 +49,41 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time for which claims go on from the frontier after they came to the end of the due timers. Then claims begin at
-/// the start of the index again.
+/// The time for which claims skip the part of the index that they have already read. The time begins when claims first
+/// come to the end of the due timers. Afterwards claims begin at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers how far claims have read the index by due moment, and the entries that they passed over.
+/// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
+/// over, because their namespaces had used up their shares.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The place in the index before which all entries were read (T1).
+    /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The waiting namespace with which the last claim began.
+    /// The namespace that the last claim served first among the namespaces whose timers claims had passed over. `None`
+    /// before such a claim.
     first: Option<Box<str>>,
-    /// The moment at which claims first came to the end of the due timers.
+    /// The moment at which claims first came to the end of the due timers. `None` until then.
     arrived: Option<UtcMillis>,
-    /// Whether the last claim began with the namespaces that wait.
+    /// Whether the last claim first served the timers that earlier claims had passed over. Otherwise the unread part of
+    /// the index came first.
     was_behind_first: bool,
-    /// The moment of the last claim, by the store's time.
+    /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,
 }
 
 impl Turns {
-    /// Forgets everything: the next claim begins at the start of the index.
+    /// Forgets how far claims have read the index. The next claim begins at the start of the index.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns the due moment at the frontier, up to which claims have read the index. `None` if no claim has read an
-    /// entry yet.
+    /// Returns the due moment up to which claims have read the index. `None` if no claim has read an entry yet.
     pub(crate) fn moment(&self) -> Option<UtcMillis> {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds timers to the waiting timers (T1): those that a transaction has made due in the part of the index that
-    /// claims have already read.
+    /// Adds the timers that a transaction has made due in the part of the index that claims have already read (T1).
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -91,7 +92,7 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim, and moves the frontier.
+    /// Chooses the timers of a claim, and moves the frontier, the place up to which claims have read the index.
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,
@@ -119,8 +120,9 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Chooses half of the timers at the frontier, and half from the namespaces that wait. The two halves alternate in
-    /// being first. The first half gets the odd timer. The second half also gets the timers that the first half leaves.
+    /// Chooses half of the timers from the unread part of the index, and half from the namespaces with passed-over
+    /// timers. The two halves alternate in being first. The first half gets the odd timer. The second half also gets
+    /// the timers that the first half leaves.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -206,8 +208,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Returns the waiting namespaces in alphabetical order. The order begins after the namespace with which the last
-    /// claim began, and goes round.
+    /// Returns the namespaces with passed-over timers in alphabetical order. The order begins after the namespace that
+    /// the last claim served first, and goes round.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

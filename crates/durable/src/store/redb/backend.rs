@@ -20,25 +20,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes. Each part has its own file, or its own replacement in tests.
+/// A part of a store's bytes: the database or the journal. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
     Timers,
-    /// The journal: the operations that the database has only in memory.
+    /// The journal: the operations that the database file does not have yet.
     Operations,
 }
 
-/// The number of bytes that are written again in one step after a failed sync.
+/// The greatest number of bytes that one step writes again after a failed sync.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the parts of a store. Clones of this value share their state.
+/// Opens the two parts of a store, the database and the journal. All clones share the record of unsynced ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
-    /// The ranges of the database that were written since the last good sync.
+    /// The ranges of the database that were written after the last successful sync.
     unsynced: Arc<Mutex<Unsynced>>,
 }
 
@@ -58,17 +58,17 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Uses the file at this path, and the journal's file beside it.
+    /// Makes places in files: the database's file at `path`, and the journal's file beside the database.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Uses the replacements that a function makes.
+    /// Makes places in replacements of files. `make` returns the replacement of each file.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }
 
-    /// Returns the path of the database, if the places are files.
+    /// Returns the path of the database's file. `None` if a test has replaced the files.
     pub(super) fn path(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(path.clone()),
@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// After a failed sync, some bytes of the database may not be on the disk. Writes these bytes again, and syncs
-    /// them. Does nothing if the last sync has succeeded.
+    /// Writes the unsynced bytes of the database again after a failed sync, and syncs them. Such bytes may not be on
+    /// the disk. Does nothing if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -90,7 +90,7 @@ impl Places {
         Ok(())
     }
 
-    /// Opens the bytes of the database: the file, or a test's replacement.
+    /// Opens the bytes of the database: its file, or a test's replacement.
     pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
@@ -99,8 +99,8 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
-    /// Opens the bytes of the journal: the file, or a test's replacement. No other store can open the file until it is
-    /// closed.
+    /// Opens the bytes of the journal: its file, or a test's replacement. The file is locked against other stores while
+    /// it is open.
     pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
@@ -116,8 +116,8 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// Returns the number of bytes that the files take on the disk; `None` where the system does not say. redb doubles
-    /// the length of its file before it writes there. On most file systems the added length takes no room yet.
+    /// Returns the number of bytes that the files take on the disk. `None` where the system does not say. redb doubles
+    /// the length of its file in advance. On most file systems the added length takes no room yet.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
@@ -128,7 +128,7 @@ impl Places {
         None
     }
 
-    /// Returns the name of the database's file, for a message.
+    /// Returns the name of the database's file, for a message to the user.
     pub(super) fn name(&self) -> String {
         match &self.way {
             Way::Files { path, .. } => path.display().to_string(),
@@ -136,7 +136,7 @@ impl Places {
         }
     }
 
-    /// Returns the path of the journal's file, if the file does not exist.
+    /// Returns the path of the journal's file if the file is missing. `None` if the file exists.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(beside(path)).filter(|path| !path.exists()),
@@ -153,7 +153,7 @@ impl Places {
     }
 }
 
-/// Decides from the result of a lock whether the store may be opened. Fails if the store may not be opened.
+/// Fails if the store at `path` may not be opened. `locked` is the result of an attempt to lock the store's journal.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -179,7 +179,8 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may contain secrets.
+/// Opens a file of the store, or makes the file. Only the owner of a new file may read it, because payloads may contain
+/// secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
     let mut options = OpenOptions::new();
@@ -205,17 +206,17 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The ranges of a file that were written since the last sync that succeeded.
+/// The ranges of a file that were written after the last successful sync.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// The end of each range by its start. The ranges neither overlap nor touch.
+    /// The end of each unsynced range by its start, as offsets in bytes. The ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
-    /// Whether a sync has failed, and none has succeeded since.
+    /// Whether the last sync of the file has failed.
     is_in_doubt: bool,
 }
 
 impl Unsynced {
-    /// Adds a range, and joins it with ranges that overlap or touch it.
+    /// Adds an unsynced range, and joins it with ranges that overlap or touch it.
     fn add(&mut self, mut start: u64, mut end: u64) {
         while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
             && last >= start
@@ -226,7 +227,7 @@ impl Unsynced {
         self.ranges.insert(start, end);
     }
 
-    /// Returns the ranges, cut to a file of this length.
+    /// Returns the unsynced ranges of a file of `len` bytes. Leaves out parts behind the end of the file.
     fn ranges(&self, len: u64) -> Vec<(u64, u64)> {
         let within = self.ranges.iter().map(|(start, end)| (*start, (*end).min(len)));
         within.filter(|(start, end)| start < end).collect()
@@ -237,7 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a range of a file and writes the same bytes again.
+/// Reads the bytes of a file from `start` to `end`, and writes the same bytes again.
 fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
@@ -250,13 +251,13 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A backend that redb and the store share. The store asks the backend for its length. The backend notes the writes
-/// that no sync has covered.
+/// Access to the bytes of the database or the journal, shared by redb and the store. Notes the writes that no sync has
+/// covered.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// The ranges that no sync has covered. `None` for the journal, which writes its records again by itself.
+    /// The ranges of the database that no sync has covered. `None` for the journal, which writes its own records again.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 

@@ -26,40 +26,42 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of operations in one batch, unless a single request has more.
+/// The number of operations at which a batch takes no further request. The last request may exceed this number.
 const MOST_OPERATIONS: usize = 10_000;
-/// The time between a change and the checkpoint, which commits the database to the disk. A checkpoint comes sooner if
-/// the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a second.
+/// The longest time between a change and the checkpoint, the commit of the database to the disk. A checkpoint comes
+/// sooner if the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a
+/// second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
-/// The time after which a checkpoint that failed is tried again.
+/// The pause between a failed checkpoint (a commit of the database to the disk) and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which a batch waits for further requests from the callers of the last batch.
+/// The longest time for which a batch waits for further requests from callers that were just answered.
 const GATHERING: Duration = Duration::from_micros(200);
 /// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
 
-/// The state of the thread that commits.
+/// The state of the thread that commits batches of requests to the database.
 pub(super) struct Committer {
     common: Arc<Common>,
     recovery: Recovery,
     pipe: Arc<Pipe>,
-    /// The number of the last batch that was committed in memory and not taken back.
+    /// The number of the last batch that is in the database's memory.
     sequence: u64,
-    /// The time of the next checkpoint. `None` if the disk has all changes of the database.
+    /// The time of the next checkpoint, the commit of the database to the disk. `None` if the disk has all changes of
+    /// the database.
     checkpoint_at: Option<Instant>,
-    /// The next due moment in the answer to the last claim.
+    /// The next due moment in the answer to the last claim. `None` if no later timer was pending.
     next_due: Option<UtcMillis>,
     turns: Turns,
-    /// The number of requests of the last batch.
+    /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database notes that the store was closed after the last batch. If so, the next batch is committed to
-    /// the disk and not to the journal, which ends the note.
+    /// Whether the database has the note that the store was closed after the last batch. If so, the next batch goes to
+    /// the database on the disk, and not to the journal. So the note no longer holds.
     is_closed: bool,
 }
 
 impl Committer {
-    /// Opens the store: runs the operations of the journal again, and ends all leases.
+    /// Opens the store. Runs the operations of the journal again, and ends all leases.
     pub(super) fn open(
         opener: Opener,
         clock: Arc<dyn Clock>,
@@ -100,13 +102,15 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// Begins a transaction that writes. The lock of the database is released before the method returns.
+    /// Begins a transaction that writes to the database. The lock of `Common::database` is released before the method
+    /// returns.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
-    /// Runs those operations of the journal again that follow batch `last`. Returns whether the journal had any.
+    /// Runs the operations of the journal again that follow batch `last`. Returns whether the journal had such
+    /// operations.
     fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
         let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(false) };
@@ -148,7 +152,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends leases whose holders are gone, at most [`ENDED_AT_ONCE`]. Returns whether there were such leases.
+    /// Ends at most [`ENDED_AT_ONCE`] leases, because the holders of all leases are gone at an opening. Returns whether
+    /// there were leases.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
@@ -166,12 +171,12 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// Returns the batches on their way to the disk, for the thread that syncs.
+    /// Returns the pipe, which keeps the batches on their way to the disk. The thread that syncs uses the pipe, too.
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         Arc::clone(&self.pipe)
     }
 
-    /// Serves requests until the sender is dropped. Fails if the last changes could not be made durable.
+    /// Serves requests until the store is closed. Fails if the last changes could not be made durable.
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
@@ -211,15 +216,16 @@ impl Committer {
         }
     }
 
-    /// Returns the moment of the next sync or checkpoint, at which the thread wakes even without a request.
+    /// Returns the moment of the next sync or checkpoint. The thread that commits wakes at this moment even without a
+    /// request. `None` if no sync and no checkpoint must follow.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests before a batch is made. During a sync, an earlier batch would not reach the disk sooner.
-    /// After that, the callers of the last batch or sync get a moment for their next requests. Without this pause these
-    /// callers would wait for two syncs in a row.
+    /// Waits for more requests before a batch is made. While a sync is under way, an earlier batch would not reach the
+    /// disk sooner. Afterwards, callers that were just answered get a moment for their next requests. Without this
+    /// pause these callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -246,7 +252,7 @@ impl Committer {
         }
     }
 
-    /// Runs the requests as one batch, and answers them.
+    /// Runs the requests as one batch, and sends the answers that need not wait.
     fn commit(&mut self, mut requests: VecDeque<Request>) {
         let operations: u64 = requests.iter().map(|request| request.operations() as u64).sum();
         self.common.count(|stats| {
@@ -283,15 +289,15 @@ impl Committer {
         }
     }
 
-    /// Returns the error for the callers of a failed batch. If the batch has certainly had no effect, the error keeps
-    /// its kind. Otherwise its kind is `Unknown`.
+    /// Returns the error for the callers of a failed batch. `attempted` is the number of the batch. The error keeps its
+    /// kind if the batch has certainly had no effect. Otherwise the kind is `Unknown`.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
         let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
-    /// Makes the changes of the requests, with the durability that they ask for. The flag beside an error says whether
-    /// the changes may still have had an effect.
+    /// Runs the requests in one transaction. Makes the changes as durable as the requests ask for. The flag beside an
+    /// error says whether the changes may still have had an effect.
     fn transact(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -419,7 +425,8 @@ impl Committer {
         }
     }
 
-    /// Ends a checkpoint: clears the journal, and answers all callers that waited for the disk.
+    /// Ends a checkpoint after the commit of the database: clears the journal, and answers all callers that waited for
+    /// the disk.
     fn checkpointed(&mut self, started: Instant) {
         self.checkpoint_at = None;
         reach(Point::BeforeJournalReset);
@@ -435,7 +442,8 @@ impl Committer {
         self.checkpoint_with(None)
     }
 
-    /// Makes a checkpoint. With a `name` it also stores the number of the last batch under this name.
+    /// Makes a checkpoint: commits the database to the disk. If `name` is given, also stores the number of the last
+    /// batch under `name`.
     fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
@@ -451,7 +459,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes a checkpoint if its time has come.
+    /// Makes a checkpoint (a commit of the database to the disk) if the time of the next checkpoint has come.
     fn tend(&mut self) {
         if self.be_open().is_err() {
             return;
@@ -467,8 +475,8 @@ impl Committer {
         }
     }
 
-    /// Makes a checkpoint after a failed sync of the journal. If the checkpoint fails, too, callers that wait for the
-    /// disk get `Unknown`.
+    /// Makes a checkpoint (a commit of the database to the disk) after a failed sync of the journal. If the checkpoint
+    /// fails, too, callers that wait for the disk get `Unknown`.
     fn mend(&mut self, error: StoreError) {
         if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
             return;
@@ -502,15 +510,15 @@ impl Committer {
 
     // --- After an error ---
 
-    /// Closes the database and opens it again at once, if that is possible.
+    /// Closes the database after an error. Tries at once to open the database again.
     fn fall(&mut self, error: StoreError) {
         self.recovery.fall(error);
         // If the database stays closed, the next request gets the error.
         drop(self.be_open());
     }
 
-    /// Opens the database again if an error has closed it and the pause has passed. Runs the batches again that the
-    /// database had only in memory.
+    /// Opens the database again if an error has closed it. Fails during the pause after a failed attempt. Runs the
+    /// batches again that the database had only in memory.
     fn be_open(&mut self) -> Result<(), StoreError> {
         if !self.recovery.must_open()? {
             return Ok(());
@@ -542,7 +550,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Compacts the database. Returns whether the file has become shorter.
+    /// Compacts the database file. Returns whether the file has become shorter.
     fn compact(&mut self) -> Result<bool, StoreError> {
         let compacted = self.try_compact();
         if let Err(error) = &compacted

@@ -62,27 +62,29 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of a record's head, by which a search finds the head.
+/// The first bytes of the head of each record. A search finds heads by these bytes.
 const MARK: [u8; 3] = *b"tbj";
-/// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
+/// The version of the journal's format. Version 1 had another head, and version 2 had no digests. Neither was
+/// published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The length of the two seals behind the records, with the zeros between them, in bytes. With this distance, no single
-/// sector has bytes of the last record and of both seals.
+/// The number of bytes of the two seals behind the records, with the zeros between the seals. A seal is a mark that all
+/// records were synced. No single sector has bytes of the last record and of both seals.
 const SEALS: usize = 512 + HEAD;
-/// The number of bytes by which the file grows, filled with zeros. So most syncs need not wait for a new length of the
-/// file.
+/// The number of bytes by which the journal's file grows, filled with zeros. So most syncs need not wait for a new
+/// length of the file.
 const GROWTH: usize = 256 * 1024;
-/// The length of a sector of the disk, in bytes. After the making of the database the file grows by whole sectors.
+/// The length of a sector of the disk, in bytes. Once the database is made, the journal's file grows by whole sectors.
 const SECTOR: u64 = 512;
-/// The length in bytes beyond which the journal's file is cut after a durable commit of the database.
+/// The length in bytes beyond which the journal's file is cut after a commit of the database to the disk.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the journal's file while the database is being made. A reader does not take them for a
-/// record.
+/// The bytes at the start of the journal's file while the database is being made. A reader does not take the bytes for
+/// a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
+/// Notes in the journal's file that the database is being made. The content of the database does not count until
+/// [`made`] is called.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -91,7 +93,7 @@ pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     Ok(file.sync_data()?)
 }
 
-/// Returns whether the making of the database began and did not end.
+/// Returns whether the journal's file notes that the database is being made.
 pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = [0; MAKING.len()];
     if file.len()? >= MAKING.len() as u64 {
@@ -100,40 +102,39 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the journal's file has ever had records.
+/// Returns whether the journal's file has ever had records: its first bytes are not all zero.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note that the database is being made. The database is complete now.
+/// Removes the note in the journal's file that the database is being made.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
 }
 
-/// A batch of requests that changed the store, as read from the journal.
+/// The record of a batch of requests that changed the store, as read from the journal.
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
-    /// The requests, each with the digest of its outcome.
+    /// The requests of the batch, each with the digest of its outcome.
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// Keeps the records of batches since the database's last commit to the disk. All records are in memory. The written
-/// records are also in the file.
+/// Keeps the records of batches that the database on the disk does not have. All records are in memory. The file has
+/// the records that were written.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
     generation: u64,
     records: Vec<u8>,
-    /// The number of the last record.
+    /// The number of the last record, in memory or in the file.
     last: u64,
-    /// The number of the last batch that is on the disk with all batches before it.
+    /// The number of the last batch up to which the disk has all batches.
     durable: u64,
-    /// The number of bytes of records in the file. `last_written` is the sequence number of the last record in the
-    /// file.
+    /// The number of bytes of records in the file. `last_written` is the number of the last record in the file.
     written: usize,
     last_written: u64,
     file_len: u64,
@@ -183,17 +184,17 @@ impl<B: StorageBackend> Journal<B> {
         Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
     }
 
-    /// Returns the number of bytes of the records since the last durable commit.
+    /// Returns the number of bytes of the records that follow the last commit of the database to the disk.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Returns the length of the file, in bytes.
+    /// Returns the length of the journal's file, in bytes.
     pub(super) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// Returns the records that follow batch `last`.
+    /// Returns the records of the journal that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         let mut at = 0;
@@ -207,7 +208,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(records)
     }
 
-    /// Adds a record of a batch, in memory only.
+    /// Adds the record of a batch, in memory only.
     pub(super) fn append(&mut self, sequence: u64, now: UtcMillis, body: &[u8]) {
         let (generation, durable) = (self.generation, self.durable);
         let head = Head { version: VERSION, generation, sequence, durable, now };
@@ -216,13 +217,13 @@ impl<B: StorageBackend> Journal<B> {
         self.last = sequence;
     }
 
-    /// Removes the last record, which began at offset `len`. The record must not have been written.
+    /// Removes the last record, which begins at offset `len`. The caller ensures that the record is not in the file.
     pub(super) fn retract(&mut self, len: usize) {
         self.records.truncate(len);
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes the file long enough for all records and the seal behind them.
+    /// Makes the file long enough for all records and the seals, the marks behind the records.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -234,8 +235,8 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Writes all records to the file, so that the operating system has them. Needs a call of
-    /// [`reserve`](Self::reserve) before.
+    /// Writes all records to the file, so that the operating system has them. The caller must have called
+    /// [`reserve`](Self::reserve).
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             reach(Point::BeforeJournalWrite);
@@ -246,7 +247,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Returns the file, so that the records that were written can be synced.
+    /// Returns access to the file, so that another thread can sync the written records.
     pub(super) fn file(&self) -> B
     where
         B: Clone,
@@ -254,18 +255,18 @@ impl<B: StorageBackend> Journal<B> {
         self.file.clone()
     }
 
-    /// Returns the number of the last record in the file.
+    /// Returns the number of the last record in the journal's file.
     pub(super) fn last_written(&self) -> u64 {
         self.last_written
     }
 
-    /// Returns whether this batch is on the disk.
+    /// Returns whether batch `sequence` is on the disk.
     pub(super) fn has_synced(&self, sequence: u64) -> bool {
         self.durable >= sequence
     }
 
-    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, a mark
-    /// that all records were synced.
+    /// Notes that the disk has the records up to `last`. If the file has no later records, writes the seal, a mark that
+    /// all records were synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -274,13 +275,13 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Makes the next write begin with the first record again. After a failed sync, the system may take bytes for
-    /// synced that are not on the disk.
+    /// Makes the next write begin with the first record again. After a failed sync, the system may count bytes as
+    /// synced that the disk lacks.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
 
-    /// Writes the seal behind the records, a mark that all records were synced.
+    /// Writes the seal, a mark that all records were synced, behind the records.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -292,7 +293,7 @@ impl<B: StorageBackend> Journal<B> {
         drop(self.file.write(self.written as u64, &seals));
     }
 
-    /// Forgets all records. The database has all batches up to `durable` on the disk.
+    /// Forgets all records, because the database on the disk has all batches up to `durable`.
     pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
@@ -303,7 +304,8 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The numbers in the head of a record, or in a seal. The module header shows their layout.
+/// The numbers in the head of a record, or in a seal, the mark behind the synced records. The module header shows the
+/// layout of the numbers.
 struct Head {
     version: u8,
     generation: u64,
@@ -330,8 +332,8 @@ impl Head {
         head
     }
 
-    /// Reads the head at offset `at`. Also returns the length and the checksum of the record's body. `None` if the head
-    /// is damaged or of another store.
+    /// Reads the head of a record at offset `at`. Also returns the length and the checksum of the record's body. `None`
+    /// if the head is damaged or of another store.
     fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
         let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -374,8 +376,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if a batch after `reached` was on the disk, since its record is damaged. A head at offset `at` or later shows
-/// this.
+/// Fails if the disk once had a batch after `reached`, because the batch's record must then be damaged. The heads of
+/// later records, at offset `at` or behind it, show the number of the last batch on the disk.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {
@@ -408,7 +410,7 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// Makes the error for an opening that cannot run acknowledged operations again.
+/// Makes the error for an opening that cannot repeat an acknowledged operation of the journal.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

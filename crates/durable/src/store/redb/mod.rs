@@ -138,30 +138,30 @@ use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The default number of bytes of the database that are kept in memory.
+/// The default number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub, the search for damage, looks at in a second.
+/// The default number of entries that the scrub, the search for damage, checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two checks whether the scrub has gone through the store.
+/// The pause between two looks at the progress of the scrub, the search for damage.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 
 /// A store in one file.
 ///
-/// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
-/// Only one value in one process can have the store open at a time. Dropping the store makes all changes durable.
+/// The file is a database of [redb](https://docs.rs/redb). Beside the database is a small file `<path>.ops`, the
+/// journal of the store. Only one `RedbStore` in one process can have the file open at a time. Dropping the store makes
+/// all changes durable.
 ///
-/// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
-/// for writes to the disk. They see every change that was answered. They also see changes that are not answered yet
-/// because they are not on the disk. A loss of power can take back changes that are not answered. A call of
-/// [`apply`](TimerStore::apply) without operations, with [`Durability::PowerLoss`], makes everything durable that
-/// earlier reads have seen.
+/// A read runs on the caller's thread, in the call, and may wait until the disk has read a page. No read waits for
+/// writes to the disk. A read sees every change that was answered. A read also sees changes whose answers still wait
+/// for the disk. A loss of power can take back unanswered changes. A call of [`apply`](TimerStore::apply) without
+/// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
 ///
-/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. Calls that
-/// do not ask for the disk are answered while others wait for it: claims, ends, creations with
+/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. While some
+/// callers wait for the disk, others get their answers: to claims, ends of deliveries, and creations with
 /// [`Durability::ProcessCrash`].
 ///
 /// ```
@@ -178,10 +178,10 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
-    /// The queue of the thread that commits. `None` once the store is being closed.
+    /// The queue of requests to the thread that commits. `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    /// The thread that commits, and the thread that syncs. `None` once they are being ended.
+    /// The thread that commits, and the thread that syncs. `None` once the store is being closed.
     threads: Option<Threads>,
 }
 
@@ -219,20 +219,20 @@ impl RedbBuilder {
         self
     }
 
-    /// Sets the number of bytes of the database that are kept in memory. 128 MiB by default.
+    /// Sets the number of bytes of the database that the store keeps in memory. 128 MiB by default.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
-    /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. On a small file system the number is reduced to an eighth of its size, but not below 24 MiB. Zero
-    /// by default, which sets no limit.
+    /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
+    /// moves go on, and so do schedules. On a small file system the number is reduced to an eighth of its size, but not
+    /// below 24 MiB. The default is zero, which sets no limit.
     ///
-    /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
-    /// file system, and made again later. Linux only; elsewhere there is no limit.
+    /// The store reserves half of the number in a file `<path>.reserve`. The store removes the file when other programs
+    /// have filled the file system, and makes the file again later. The limit works on Linux only.
     #[must_use]
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
@@ -253,36 +253,37 @@ impl RedbBuilder {
         room::mark(wanted, size)
     }
 
-    /// Sets whether the store is opened on a file system without locks, such as some network file systems. The caller
-    /// must then ensure that no other process opens the store: two processes would lose each other's timers. False by
-    /// default: such a file system is refused.
+    /// Sets whether the store is opened on a file system without locks, such as some network file systems. If so, the
+    /// caller must ensure that no other process opens the store, because two processes would lose each other's timers.
+    /// By default, the store is not opened on such a file system.
     #[must_use]
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
         self
     }
 
-    /// Sets the number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there
-    /// is no scrub.
+    /// Sets the number of entries that the scrub, the search for damage, checks in a second. The scrub takes 1,000
+    /// entries in a step. The default is 250. With 0 there is no scrub.
     ///
-    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
-    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is
-    /// noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
+    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all
+    /// records and entries, again and again. It sets damaged records aside, and mends entries. Without a scrub, damage
+    /// is noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
         self.scrub = entries_per_second;
         self
     }
 
-    /// Reads all pages of the database at this path, and compares their checksums. Changes nothing, and does not look
-    /// at the journal, whose records each opening compares. Takes time in proportion to the file.
+    /// Reads all pages of the database at `path`, and compares their checksums. Changes nothing. Leaves out the
+    /// journal, because each opening compares the checksums of its records. Takes time in proportion to the length of
+    /// the file.
     ///
     /// Returns the first damaged page, with its offset in the file. Also returns the damaged timers, as far as they can
     /// be read. If all pages are undamaged, returns no faults: [`TimerStore::check`] looks at the structure.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Locked`] if the store is open, and if the file cannot be read.
+    /// Fails with [`StoreErrorKind::Locked`] if the store is open. Also fails if the file cannot be read.
     ///
     /// # Examples
     ///
@@ -302,11 +303,11 @@ impl RedbBuilder {
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies as [`verify`](Self::verify) does, for a store whose bytes are elsewhere.
+    /// Verifies a database as [`verify`](Self::verify) does. The store's bytes are not in files, but where `make` says.
     ///
     /// # Errors
     ///
-    /// As [`verify`](Self::verify).
+    /// Fails as [`verify`](Self::verify) does.
     pub fn verify_with(
         &self,
         make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
@@ -314,15 +315,16 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at this path has set aside. Call this once the lost timers were made
-    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name the records, and
+    /// Removes the damaged records that the store at `path` has set aside. Call this method once the lost timers were
+    /// made again, or if nobody wants them. Afterwards [`TimerStore::check`] does not name the records, and
     /// [`Counts::quarantined`] is zero. First opens the store, and scrubs all of it as [`scrub`](Self::scrub)
     /// describes. Returns the number of removed records.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open). Also fails with [`StoreErrorKind::Corrupt`] if it finds damaged records that were not
-    /// set aside before. Then it removes nothing, so that a check can name these records first.
+    /// Fails as [`open`](Self::open) does. Also fails with [`StoreErrorKind::Corrupt`] if the scrub finds damaged
+    /// records that were not set aside before. Then the method removes nothing, so that a check can name the new
+    /// records first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
@@ -342,34 +344,36 @@ impl RedbBuilder {
         opening::forget_set_aside(&opened)
     }
 
-    /// Opens the store at this path, or makes it.
+    /// Opens the store at `path`, or makes a new store there.
     ///
-    /// All leases end, since their holders are gone. The time depends on the number of leases and of operations in the
-    /// journal, not on the number of timers.
+    /// All leases end, because their holders are gone. The time that an opening takes depends on the number of leases
+    /// and the number of operations in the journal. It does not depend on the number of timers.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Locked`] if the store is open elsewhere, at once;
-    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is
-    /// damaged or not a store; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    /// Fails at once with [`StoreErrorKind::Locked`] if the store is open elsewhere. Fails with
+    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and leaves the
+    /// database as it is. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files cannot be written, and with
+    /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or not a store. Fails with
+    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) after an error of the system.
     ///
     /// If acknowledged operations cannot be read, the opening fails with `Corrupt`. The message names the first damaged
-    /// record. Without the file `<path>.ops` a store that was not closed is not opened either, and the message names
-    /// the file. With an empty file in its place, the store opens as it was at the last checkpoint, up to 10 s before.
-    /// Operations that were acknowledged since then are lost. A store that was closed can be opened without the file.
+    /// record. A store that was not closed cannot be opened without the file `<path>.ops`, and the message names the
+    /// file. With an empty file in that place, the store opens as it was at the last checkpoint, up to 10 s before.
+    /// Operations that were acknowledged after the checkpoint are lost. A store that was closed can be opened without
+    /// the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         self.start(places)
     }
 
-    /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
-    /// [`Part::Timers`], `make` is called several times before the first use, and whenever the database is opened
-    /// again.
+    /// Opens a store whose bytes are not in files, for tests of faults. The store calls `make` for each part at the
+    /// start. For [`Part::Timers`], the store calls `make` several times before the first use, and at each later
+    /// opening of the database.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Fails as [`open`](Self::open) does.
     pub fn open_with(
         self,
         make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
@@ -419,16 +423,16 @@ impl RedbBuilder {
 }
 
 impl RedbStore {
-    /// Opens the store at this path, or makes it, with the system's clock.
+    /// Opens the store at `path` with the system's clock, or makes a new store there.
     ///
     /// # Errors
     ///
-    /// As [`RedbBuilder::open`].
+    /// Fails as [`RedbBuilder::open`] does.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::builder().open(path)
     }
 
-    /// Returns the options of a store, with defaults.
+    /// Returns the options of a store, with their default values.
     #[must_use]
     pub fn builder() -> RedbBuilder {
         RedbBuilder {
@@ -440,7 +444,7 @@ impl RedbStore {
         }
     }
 
-    /// Returns the due moment of the first pending timer.
+    /// Returns the due moment of the first pending timer. `None` if no timer is pending.
     ///
     /// # Errors
     ///
@@ -461,7 +465,7 @@ impl RedbStore {
     }
 
     /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
-    /// Other changes wait until the compaction has ended. It takes longer for a longer file.
+    /// Other changes wait until the compaction has ended. The compaction of a longer file takes longer.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -490,7 +494,7 @@ impl RedbStore {
         Ok(self.common.database_len()? + operations)
     }
 
-    /// Returns the counters of the store's work since it was opened.
+    /// Returns the counts of the store's work from its opening on.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -500,7 +504,7 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if changes without waiting callers could not be made durable.
+    /// Fails if a change whose caller did not wait could not be made durable.
     ///
     /// # Examples
     ///
@@ -611,7 +615,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before this call.
+    /// Answers after all claims that were called before. So the claim `claim` has ended when the leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -16,18 +16,18 @@ use std::time::Instant;
 #[derive(Default)]
 struct QueueState {
     requests: VecDeque<Request>,
-    /// The number of requests in the queue that can be answered without the disk.
+    /// The number of queued requests whose answers do not wait for the disk.
     urgent: usize,
-    /// The condition for which the thread that commits sleeps; `None` while it does not sleep.
+    /// The condition that wakes the thread that commits. `None` while the thread does not sleep.
     awaits: Option<Wanted>,
-    /// Whether a sync has ended since the last requests were taken.
+    /// Whether a sync has ended after requests were last taken from the queue.
     has_ended: bool,
-    /// The expected number of requests, with the next requests of all callers that the last sync has answered. `None`
-    /// if requests were taken after that sync.
+    /// The expected number of queued requests, if all callers that the last sync has answered send another request.
+    /// `None` if requests were taken after that sync.
     gathered: Option<usize>,
-    /// Whether the thread that commits has work other than requests.
+    /// Whether the thread that commits must look for work other than requests.
     is_called: bool,
-    /// Whether the sender or the receiver was dropped.
+    /// Whether the sender or the receiver of the queue was dropped.
     is_closed: bool,
 }
 
@@ -43,42 +43,44 @@ impl Queue {
     }
 }
 
-/// The callers' side of a queue. After the sender is dropped, the thread that commits serves the remaining requests and
-/// ends.
+/// The callers' side of a queue of requests. After the sender is dropped, the thread that commits serves the remaining
+/// requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The side of the thread that commits. When the receiver is dropped, the requests that remain are lost.
+/// The side of a queue of requests that belongs to the thread that commits. When the receiver is dropped, the remaining
+/// requests are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of the thread that syncs. It tells the queue that a sync has ended.
+/// The side of a queue of requests that belongs to the thread that syncs. The bell tells the queue that a sync has
+/// ended.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
-/// Makes a queue, and returns its three sides.
+/// Makes a queue of requests, and returns its three sides.
 pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// The condition that ends a wait of the thread that commits.
+/// A condition for which the thread that commits can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A request, or other work that a [`Bell`] has announced.
+    /// The queue has a request, or a [`Bell`] has announced other work.
     Work,
-    /// At least this number of requests.
+    /// The queue has at least this number of requests.
     Requests(usize),
-    /// A request that can be answered without the disk, or the end of a sync.
+    /// The queue has a request whose answer does not wait for the disk, or a sync has ended.
     Urgent,
 }
 
-/// Says why a wait has ended.
+/// The reason why a wait of the thread that commits has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The condition is met.
+    /// The awaited condition is met.
     Enough,
-    /// The moment has come before the condition was met.
+    /// The last moment of the wait came before the awaited condition was met.
     Timeout,
-    /// The sender was dropped: no more requests come.
+    /// The sender was dropped, so no more requests come.
     Closed,
 }
 
@@ -91,8 +93,8 @@ impl QueueState {
         }
     }
 
-    /// Returns whether the thread that commits sleeps for a condition that is now met. Returns true only once for each
-    /// sleep.
+    /// Returns whether the thread that commits sleeps and its awaited condition is now met. Returns true only once for
+    /// each sleep.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -103,7 +105,7 @@ impl QueueState {
 }
 
 impl Sender {
-    /// Sends a request, unless the thread that commits has ended. Returns whether it was sent.
+    /// Adds a request to the queue, unless the thread that commits has ended. Returns whether the request was added.
     pub(super) fn send(&self, request: Request) -> bool {
         let mut state = self.0.lock();
         if state.is_closed {
@@ -128,13 +130,14 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes the number of callers that are about to be answered, and may send further requests at once.
+    /// Notes the number of callers that get their answers next. These callers may send further requests at once.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Tells the queue that a sync has ended. With `calls`, also tells the thread that commits to look for work.
+    /// Notes that a sync has ended. With `calls`, also tells the thread that commits to look for work other than
+    /// requests.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
@@ -148,7 +151,7 @@ impl Bell {
 }
 
 impl Receiver {
-    /// Waits until the condition is met, the moment `until` has come, or the sender was dropped.
+    /// Waits until the condition `wanted` is met, the moment `until` has come, or the sender was dropped.
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
@@ -175,18 +178,19 @@ impl Receiver {
         waited
     }
 
-    /// Returns the number of requests for which a wait is worthwhile, from [`Bell::expect`]. `None` if requests were
-    /// taken after that call.
+    /// Returns the number of requests for which the thread that commits should wait. [`Bell::expect`] sets the number.
+    /// `None` if requests were taken after the call of `expect`.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
 
-    /// Returns whether no request waits.
+    /// Returns whether the queue has no request.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order, until they have `most` operations together.
+    /// Takes requests in their order, until the taken requests have `most` operations together. The last request may
+    /// exceed `most`.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;

@@ -23,22 +23,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which the last reading of the file system's free bytes is used.
+/// The time for which the last reading of the file system's free bytes counts.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which the last check is trusted that the database's file is still in its place.
+/// The time for which the last look at the place of the database's file counts.
 const IN_PLACE: Duration = Duration::from_millis(500);
-/// The pause between attempts to make the reserve.
+/// The pause between attempts to make the reserve, a file that keeps bytes of the disk.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor for small file systems: the mark is at most the size divided by this number, but not below [`LEAST`].
+/// The divisor for small file systems. The mark, the number of bytes to keep free, is at most the size divided by this
+/// number. But the mark is not below [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// Decides whether the disk has room for a store's changes.
+/// Decides whether the disk has room for the changes of a store.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// The database's file. `None` for a store without files.
+    /// The path of the database's file. `None` for a store without files.
     path: Option<PathBuf>,
-    /// The number of bytes that the user wants to keep free (the mark). Zero for none.
+    /// The number of bytes that the user wants to keep free (the mark). Zero sets no limit.
     mark: u64,
     state: Mutex<RoomState>,
 }
@@ -46,11 +47,11 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes and the mark on this file system, in bytes. `None` unless fewer bytes than the mark are
+    /// The number of free bytes and the mark (the number of bytes to keep free). `None` while at least the mark is
     /// free.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The metadata of the database's file when it was opened.
+    /// The metadata of the database's file from the last opening. `None` before the first opening.
     file: Option<Metadata>,
     seen: Option<Instant>,
     is_gone: bool,
@@ -63,32 +64,32 @@ impl Room {
         room
     }
 
-    /// Notes the file that is now in the database's place.
+    /// Notes the identity of the file that is now in the database's place.
     pub(super) fn is_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// Returns the reason for which these operations are refused. `None` if they are permitted.
+    /// Returns the reason for which the store refuses the operations. `None` if the store permits the operations.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the reason for which every change is refused: the database's file is gone. `None` if the file is in its
-    /// place.
+    /// Returns the reason for which the store refuses every change: the database's file is gone. `None` if the file is
+    /// still there.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// Returns the reason for which new timers are refused. `None` if they are permitted.
+    /// Returns the reason for which the store refuses new timers. `None` if the store permits new timers.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
     }
 
-    /// Removes the reserve, to free its bytes. Returns whether there was a reserve.
+    /// Removes the reserve, a file beside the database, to free its bytes. Returns whether the reserve existed.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -99,7 +100,7 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the state of the file system, unless it was read just now.
+    /// Reads the state of the file system, unless the last reading still counts.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -162,13 +163,14 @@ fn low(state: &RoomState) -> Option<StoreError> {
 }
 
 /// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
-/// schedule do follow from its timer. They come in one batch with an operation that replaces this timer.
+/// schedule follow from the schedule's timer. Such occurrences come in one batch with an operation that replaces the
+/// schedule's timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
 }
 
-/// Returns the mark on a file system of `all` bytes.
+/// Returns the mark, the number of bytes to keep free, on a file system of `all` bytes. `wanted` is the user's number.
 pub(super) fn mark(wanted: u64, all: u64) -> u64 {
     wanted.min((all / PART).max(LEAST).min(all / 2))
 }
@@ -179,7 +181,7 @@ fn reserve(path: &Path) -> PathBuf {
     reserve.into()
 }
 
-/// Makes a file and reserves its bytes on the file system.
+/// Makes a file, and reserves `len` bytes for the file on the file system.
 #[cfg(target_os = "linux")]
 fn make(path: &Path, len: u64) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -195,7 +197,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns the number of free bytes and the number of all bytes of the file system that has a file.
+/// Returns the number of free bytes and the number of all bytes of the file system that has the file `path`.
 #[cfg(target_os = "linux")]
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -17,15 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// The number of entries that the scrub reads in one step.
+/// The number of entries that the scrub, the search for damage, reads in one step.
 const STEP: u32 = 1_000;
-/// The pause between two walks of the scrub through the whole store.
+/// The pause after the scrub, the search for damage, has gone through the whole store.
 const REST: Duration = Duration::from_secs(60);
 
-/// The number of consecutive failed steps after which the scrub goes on with the next table.
+/// The number of consecutive failed steps after which the scrub, the search for damage, goes on with the next table.
 const MOST_FAILURES: u32 = 10;
 
-/// Runs the thread that scrubs. The thread ends when the `Scrubber` is dropped.
+/// Runs the thread that scrubs: that searches all tables for damage. The thread ends when the `Scrubber` is dropped.
 pub(super) struct Scrubber {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Waits until the pause is over or a stop is wanted. Returns whether a stop is wanted.
+    /// Waits until the pause is over or the thread must stop. Returns whether the thread must stop.
     fn wait(&self, pause: Duration) -> bool {
         let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(wanted, pause, |wanted| !*wanted);
@@ -47,7 +47,7 @@ impl Stop {
 }
 
 impl Scrubber {
-    /// Starts the thread, which looks at `rate` entries a second.
+    /// Starts the thread that scrubs. The thread checks `rate` entries a second.
     pub(super) fn start(common: Arc<Common>, requests: Arc<Sender>, rate: u32) -> io::Result<Self> {
         let stop = Arc::<Stop>::default();
         let stopped = Arc::clone(&stop);

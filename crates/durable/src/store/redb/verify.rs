@@ -19,13 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_words::UtcMillis;
 
-/// The number of bytes of the database that redb keeps in memory.
+/// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The name that faults of pages have in place of a table's name.
+/// The name in faults of pages. Other faults have a table's name in its place.
 const PAGES: &str = "pages";
 
-/// A file that is only read. Changes of its bytes stay in memory.
+/// A file that is only read. Bytes that redb changes stay in memory.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -36,7 +36,7 @@ struct Overlay {
 struct Changed {
     len: u64,
     writes: BTreeMap<u64, Vec<u8>>,
-    /// The offset of the last read, and its length in bytes.
+    /// The offset of the last read in the file, and its length in bytes.
     last: (u64, usize),
 }
 
@@ -111,8 +111,8 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Returns the faults of the pages. If a page is damaged, also returns the faults of the records. If all pages are
-/// undamaged, the records are left to the check of an open store.
+/// Returns the faults of the database's pages. If a page is damaged, also returns the faults of the records. Without a
+/// damaged page, the check of an open store looks for faults of the records.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files.
     let _operations = match places.missing_operations() {

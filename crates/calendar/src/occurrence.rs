@@ -59,10 +59,11 @@ impl fmt::Display for Run {
     }
 }
 
-/// If this number of local times is skipped without a run, a preview ends.
+/// The number of local times skipped by clock changes after which a preview ends, even if it has too few runs.
 const MOST_SKIPPED: usize = 1_000;
 
-/// Returns the next runs of a fixed rule, as a preview shows them. See [`next_fixed`](crate::zone::next_fixed).
+/// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that clocks
+/// skip. See [`next_fixed`](crate::zone::next_fixed).
 pub(super) fn fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -104,7 +105,8 @@ pub(super) fn fixed(
     occurrences
 }
 
-/// Returns the next runs of a repeating rule, as a preview shows them.
+/// Returns the next `count` runs of a repeating rule, such as "each minute". The list also has the first local time
+/// that each clock change skips.
 pub(super) fn repeating(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

@@ -41,7 +41,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::PUT, self.path.clone()).json(schedule)?).await
     }
 
-    /// Changes the fields that the patch sets. Other fields stay.
+    /// Changes the fields that the patch sets. The other fields of the schedule stay.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ impl<'a> TimerAt<'a> {
         Self { transport, path }
     }
 
-    /// Returns the timer as it is stored.
+    /// Returns the timer as the service has stored it.
     ///
     /// # Errors
     ///

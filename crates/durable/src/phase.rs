@@ -11,7 +11,7 @@ pub enum State {
     Pending,
     /// A process has claimed the timer and delivers it. That process is the holder of the lease.
     Leased(Lease),
-    /// The timer waits until it is unparked from this reason. Its due moment does not matter.
+    /// The timer waits until it is unparked from this reason. The due moment does not matter while the timer is parked.
     Parked(Box<str>),
     /// The timer is delivered no more. It stays stored until it is replayed or removed.
     Dead(Death),
@@ -22,10 +22,10 @@ pub enum State {
 pub struct Lease {
     /// The token of the claim that gave the timer to the holder.
     pub token: Token,
-    /// The moment at which the lease ends, unless it is renewed.
+    /// The moment at which the lease ends, unless the holder renews the lease.
     pub until: UtcMillis,
-    /// The reason, if the timer was withdrawn during this delivery. Then no other delivery follows, even if this
-    /// delivery fails.
+    /// The reason why the timer was withdrawn during this delivery. No other delivery follows then, even if this
+    /// delivery fails. `None` if the timer was not withdrawn.
     pub withdrawn: Option<Withdrawal>,
 }
 
@@ -38,7 +38,7 @@ pub struct Token {
     pub claim: u64,
 }
 
-/// The reason why a timer was withdrawn: it ends without a successful delivery.
+/// The reason why a timer was withdrawn. A withdrawn timer ends without a successful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Withdrawal {
     /// The timer was cancelled.
@@ -47,7 +47,7 @@ pub enum Withdrawal {
     Replaced,
 }
 
-/// The reason why a timer is dead, and the moment since which it is.
+/// The reason why a timer is dead, and the moment at which it died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
     /// The reason why the timer is dead.
@@ -62,7 +62,7 @@ pub struct Death {
 pub enum DeathReason {
     /// The greatest number of failed deliveries, which the policy sets, was reached.
     Attempts,
-    /// The greatest number of deliveries, which the policy sets, was reached. Some of them ended without an answer:
+    /// The greatest number of deliveries, which the policy sets, was reached. Some deliveries ended without an answer:
     /// their process died, or their lease ended.
     Deliveries,
     /// At its next delivery the timer would be older than the policy permits.

@@ -75,7 +75,7 @@ impl Policy {
     }
 }
 
-/// The lengths of the pauses after failures.
+/// The lengths of the pauses that follow the failures of a timer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,7 +94,7 @@ pub enum Backoff {
     /// fifth is added to each pause.
     #[default]
     Standard,
-    /// The same pause each time.
+    /// Each pause has this length.
     Fixed(Duration),
     /// A random pause. Its upper bound is `first` after the first failure, and doubles after each further failure, up
     /// to `max`.
@@ -104,7 +104,7 @@ pub enum Backoff {
         /// The upper bound of all pauses.
         max: Duration,
     },
-    /// These pauses in their order. After them the last pause is repeated. An empty ladder means no pause.
+    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty ladder means no pause.
     Ladder(Vec<Duration>),
 }
 
@@ -112,7 +112,7 @@ const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000
 
 impl Backoff {
     /// Returns the pause after the timer's failure number `failures`, counted from 1. The same timer and number always
-    /// give the same pause, since its random part follows from both.
+    /// give the same pause, because its random part follows from both.
     ///
     /// ```
     /// use std::time::Duration;
@@ -174,7 +174,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Misfire {
-    /// The timer is delivered, no matter how late it is.
+    /// The timer is delivered, however late the delivery is.
     #[default]
     Fire,
     /// The timer is skipped if it is late by more than this time. A timer that has failed before is not skipped.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// A time limit, and the sleep that ends when the limit has passed.
+/// A time limit of a body, and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
     part: Part,
@@ -80,7 +80,7 @@ impl<B> TimeoutBody<B> {
         Self { timers: Timers::on(engine), ..self }
     }
 
-    /// Limits the wait for each frame.
+    /// Limits the time for which the body may wait for each frame.
     ///
     /// # Panics
     ///
@@ -102,12 +102,12 @@ impl<B> TimeoutBody<B> {
         Self { total: Some(Limit { part: Part::BodyTotal, limit, sleep }), ..self }
     }
 
-    /// Returns the inner body.
+    /// Returns the body that this value wraps.
     pub fn get_ref(&self) -> &B {
         &self.body
     }
 
-    /// Returns the inner body, without the limits.
+    /// Returns the body that this value wraps, and drops the limits.
     pub fn into_inner(self) -> B {
         self.body
     }

@@ -77,7 +77,8 @@ impl Schedules {
     }
 
     /// Gives access to the schedules as [`new`](Self::new) does, and calls `observe` for each event after it is stored.
-    /// The function is called under a lock of the schedule. So it must not block, and must not call these schedules.
+    /// The function is called under a lock of the schedule. So the function must not block, and must not call methods
+    /// of this value.
     #[must_use]
     pub fn observed(
         store: Arc<dyn TimerStore>,
@@ -90,7 +91,7 @@ impl Schedules {
         Self(Arc::new(ScheduleStore::new(store, observe)))
     }
 
-    /// Returns the namespace of the timers that store the schedules of this namespace.
+    /// Returns the namespace of the timers that store the schedules of `namespace`.
     ///
     /// ```
     /// use tourbillon_durable::schedule::Schedules;

@@ -19,16 +19,16 @@ pub struct Template {
     pub kind: Box<str>,
     /// The payload, which the handler gets.
     pub payload: Payload,
-    /// The labels of the occurrences. Each occurrence also has the schedule's own label.
+    /// The labels of the occurrences. Each occurrence also has the label of the schedule.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
     /// The policy for failed deliveries. Its `misfire` and `jitter` are ignored: the schedule has its own rules for
-    /// these.
+    /// lateness and jitter.
     #[serde(default)]
     pub policy: Policy,
 }
 
-/// A schedule, as callers get it.
+/// A schedule with its present state, as callers get it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ScheduleView {
@@ -40,10 +40,10 @@ pub struct ScheduleView {
     pub template: Template,
     /// The progress of the schedule, with its counters.
     pub progress: Progress,
-    /// The moment at which the next occurrence is due, which is the next instant plus the jitter. `None` if the
-    /// schedule is paused or has ended, or if its plan is not valid.
+    /// The moment at which the next occurrence is due: the next instant plus the jitter. `None` if the schedule is
+    /// paused or has ended, or if its plan is not valid.
     pub due: Option<UtcMillis>,
-    /// The time by which the schedule's next decision is late.
+    /// The time by which the schedule's next decision is late. Zero if the decision is not late.
     pub overdue: Duration,
 }
 
@@ -72,7 +72,7 @@ pub struct BackfillStep {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ScheduleFault {
-    /// There is no such schedule.
+    /// The store has no schedule with this name.
     NotFound,
     /// The key or the namespace is empty, too long, or has the control character U+001F.
     Key,
@@ -126,15 +126,15 @@ pub enum ScheduleEvent {
         /// The instant of the occurrence.
         instant: UtcMillis,
     },
-    /// This number of instants were missed, and got no occurrences.
+    /// Instants were missed, and got no occurrences. The value is their number.
     Missed(u64),
-    /// This number of instants were skipped because an occurrence had not ended.
+    /// Instants were skipped because an occurrence had not ended. The value is their number.
     Skipped(u64),
-    /// The plan is not valid any more, for this reason. The schedule waits until it is changed or resumed.
+    /// The plan is not valid any more, for the reason in this text. The schedule waits until it is changed or resumed.
     Parked(Box<str>),
     /// The schedule has no further instant.
     Ended,
-    /// The next instant was computed again, since it had been computed while the clock was ahead.
+    /// The next instant was computed again. The old instant had been computed while the clock was ahead.
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,

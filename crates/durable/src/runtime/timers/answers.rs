@@ -11,7 +11,7 @@ use crate::timer::{Timer, TimerId};
 pub enum Placed {
     /// The timer is new.
     Created(TimerId),
-    /// An earlier call with the same id has already stored the timer.
+    /// A timer with this id was already stored by an earlier call.
     Repeated(TimerId),
     /// Another timer has the key and stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep). The new timer is not
     /// stored.
@@ -36,7 +36,7 @@ pub enum Placed {
 }
 
 impl Placed {
-    /// Returns the id of the timer that is stored after the call.
+    /// Returns the id of the timer that is stored after the call: the new timer, or the timer that stays.
     ///
     /// ```
     /// use tourbillon_durable::store::IfPresent;
@@ -90,7 +90,7 @@ pub enum Changed {
     NotFound,
 }
 
-/// The progress of a cancel by label, up to the present batch.
+/// The progress of a cancel by label, after the present batch of timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

@@ -12,7 +12,8 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts; the timer's own is ignored.
+    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts. The durability of the
+    /// timer's own description is ignored.
     Schedule {
         /// The timer's kind.
         kind: Box<str>,
@@ -59,7 +60,8 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// Selects how the outcome of an operation is converted into an [`Effect`].
+/// The kind of change that an operation makes. It selects the [`Effect`] into which the operation's outcome is
+/// converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -93,8 +95,8 @@ impl Timers {
     /// # Errors
     ///
     /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
-    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Such
-    /// a batch may be repeated if the caller has chosen the ids of its timers.
+    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Then
+    /// the batch may be repeated if the caller has chosen the ids of its timers.
     ///
     /// # Cancellation
     ///

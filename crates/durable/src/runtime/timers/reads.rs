@@ -163,8 +163,8 @@ impl Timers {
         self.store().horizon().await
     }
 
-    /// Checks the store's structure, and returns its faults. The result is empty if there is none. Reads the whole
-    /// store.
+    /// Checks the store's structure, and returns its faults. The result is empty if the store has no fault. Reads the
+    /// whole store.
     ///
     /// # Errors
     ///

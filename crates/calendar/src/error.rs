@@ -6,21 +6,21 @@ use core::fmt;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {
-    /// The cron expression is empty.
+    /// The caller gave an empty cron expression.
     EmptyExpression,
-    /// The text is not a cron expression.
+    /// The text that the caller gave is not a cron expression.
     Syntax {
-        /// The expression, as the caller gave it.
+        /// The cron expression, as the caller gave it.
         expression: String,
         /// The description of the fault in the expression.
         fault: String,
     },
     /// The cron expression never matches. Its days never exist, or do not exist in the years that it lists.
     NeverFires {
-        /// The expression, as the caller gave it.
+        /// The cron expression, as the caller gave it.
         expression: String,
     },
-    /// The name of the time zone is empty.
+    /// The caller gave an empty name of a time zone.
     EmptyZone,
     /// The name of the time zone is not in this machine's database of zones.
     UnknownZone {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-/// The effect of a clock change on a run.
+/// The effect that a change of the zone's clocks has on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockChange {
@@ -36,11 +36,11 @@ pub struct Occurrence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
-    /// The instant.
+    /// The instant at which the calendar runs.
     pub instant: Timestamp,
-    /// The local time.
+    /// The local time that clocks of the zone show at the run.
     pub local: DateTime,
-    /// The offset of the local time.
+    /// The offset of the zone's local time from Coordinated Universal Time at the run.
     pub offset: Offset,
 }
 

@@ -22,7 +22,7 @@ const PROBED: Duration = Duration::from_millis(250);
 /// The evidence that a finished callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// The receiver works.
+    /// The callback shows that the receiver works.
     Works,
     /// The receiver fails in this way.
     Fails(Cause),

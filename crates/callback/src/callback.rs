@@ -41,9 +41,9 @@ impl Default for Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The text is not a URL.
+    /// The text that stands for the URL is not a URL.
     Url(Box<str>),
-    /// The destination is blocked.
+    /// The callback must not go to this destination, for the contained reason.
     Destination(Blocked),
     /// The method is not GET, POST, PUT, PATCH or DELETE.
     Method(Box<str>),
@@ -173,7 +173,7 @@ impl Callback {
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
 
-    /// Returns the path, without the query.
+    /// Returns the path of the callback's URL, without the query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.url.path()

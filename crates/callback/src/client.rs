@@ -27,7 +27,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CallerSettings {
-    /// Decides which addresses may be called.
+    /// Decides to which addresses callbacks may be sent.
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
@@ -89,11 +89,11 @@ pub struct Attempt<'a> {
     pub trace: Option<&'a str>,
     /// The secrets with which the attempt is signed. Each secret adds a signature.
     pub secrets: &'a [Secret],
-    /// How long the whole attempt may take.
+    /// The longest time that the attempt may take, from its start to the head of the answer.
     pub timeout: Duration,
 }
 
-/// The outcome of an attempt.
+/// The outcome of an attempt to send a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -102,12 +102,12 @@ pub enum Outcome {
     /// The receiver has refused the callback, or it is unknown whether the receiver took it. The caller may send the
     /// callback again.
     Failed {
-        /// The reason of the failure.
+        /// The reason why the attempt failed.
         failure: Failure,
         /// The pause that the receiver asks for by `Retry-After`. `None` without this header.
         retry_after: Option<Duration>,
     },
-    /// The receiver answered 410: it wants no more callbacks at this URL.
+    /// The receiver answered 410. By this status it asks for no more callbacks to the URL.
     Gone(Answer),
     /// The destination is blocked. Another attempt would not help.
     Blocked(Blocked),
@@ -116,7 +116,7 @@ pub enum Outcome {
     Parked {
         /// The part of the receiver that gets no callbacks now: the host or the path.
         at: Part,
-        /// How long to wait before the next try.
+        /// The time until a callback may be sent again.
         for_: Duration,
     },
 }
@@ -125,9 +125,9 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: StatusCode,
-    /// The start of the body.
+    /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
     pub head: Bytes,
     /// The time from the start of the attempt until the start of the body was read.
     pub took: Duration,
@@ -141,7 +141,7 @@ impl Answer {
     }
 }
 
-/// The reason why an attempt failed.
+/// The reason why an attempt to send a callback failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {

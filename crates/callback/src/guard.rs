@@ -22,7 +22,7 @@ pub struct Range {
     bits: u8,
 }
 
-/// The error for a text that is not a [`Range`]. It contains the text.
+/// The error for a text that is not a [`Range`]. The error contains the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRange(Box<str>);
 
@@ -87,7 +87,7 @@ impl FromStr for Range {
     }
 }
 
-/// Private ranges. They are blocked unless [`Guard::allow_private`] is set.
+/// Private ranges of addresses. Addresses in them are blocked unless [`Guard::allow_private`] is set.
 const PRIVATE: [Range; 5] = [
     Range::v4(10, 0, 0, 0, 8),
     Range::v4(127, 0, 0, 0, 8),

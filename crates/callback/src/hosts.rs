@@ -79,7 +79,7 @@ pub enum Part {
 pub struct HostReport {
     /// The tenant whose callbacks the report is about.
     pub tenant: Box<str>,
-    /// The host and the port.
+    /// The name or address of the host, and the port.
     pub host: Box<str>,
     /// The path, if the report is about a path. `None` for the report on a host. A path has a report while its breaker
     /// is not closed.
@@ -109,7 +109,7 @@ pub(crate) struct Permit {
 /// The evidence about a receiver that a finished callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// The receiver works.
+    /// The callback shows that the receiver works.
     Works,
     /// The receiver cannot be reached, or does not answer in time.
     Silent,

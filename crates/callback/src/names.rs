@@ -35,8 +35,8 @@ const UNDER_WAY: usize = 4_096;
 /// Makes a resolver that asks these name servers. If the list is empty, the resolver asks the system's servers. Each
 /// look-up may take `time`.
 ///
-/// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot be
-/// read, the system's own resolver is used.
+/// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If these files
+/// cannot be read, the system's own resolver is used.
 pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
     let made: Arc<OnceLock<TokioResolver>> = Arc::default();
     Arc::new(move |host, port| {

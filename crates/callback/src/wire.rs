@@ -66,7 +66,7 @@ impl Progress {
     }
 }
 
-/// The connection that a request uses.
+/// The connection that a request uses, with its state before the request.
 pub(crate) struct Exchange {
     progress: Progress,
     /// The number of bytes that were read from the connection before this request.

@@ -36,13 +36,13 @@ impl Audit {
         Self(self.0.with("action", word(action)))
     }
 
-    /// Keeps only entries of this moment or later.
+    /// Keeps only entries about changes that were made at this moment or later.
     #[must_use]
     pub fn since(self, moment: Moment) -> Self {
         Self(self.0.with("since", moment.to_string()))
     }
 
-    /// Keeps only entries before this moment.
+    /// Keeps only entries about changes that were made before this moment.
     #[must_use]
     pub fn until(self, moment: Moment) -> Self {
         Self(self.0.with("until", moment.to_string()))
@@ -54,7 +54,7 @@ impl Audit {
         Self(self.0.with("limit", entries.to_string()))
     }
 
-    /// Fetches the next page. Returns `None` after the last page.
+    /// Fetches the next page of the list. Returns `None` after the last page.
     ///
     /// # Errors
     ///

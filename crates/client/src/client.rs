@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Transport>);
 
-/// Settings of a [`Client`].
+/// The settings from which a [`Client`] is made.
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -103,7 +103,7 @@ impl Builder {
         Self { repeats, ..self }
     }
 
-    /// Makes the client. It connects when it sends its first request.
+    /// Makes the client. The client connects when it sends its first request.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a call failed.
+/// The reason why a call of the client failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -74,19 +74,19 @@ impl core::error::Error for Error {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The URL is not valid. It must have the scheme `http` or `https` and a host, and may have a path. It must have no
-    /// other parts.
+    /// The URL is not valid. A URL of a service has the scheme `http` or `https` and a host, and may have a path. Other
+    /// parts are not permitted.
     Url(Box<str>),
     /// The token is empty, or contains characters that are not permitted in a header.
     Token,
-    /// A file cannot be read.
+    /// A file that the settings name cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the file that cannot be read.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error that the operating system returned.
         error: io::Error,
     },
-    /// A certificate cannot be read.
+    /// A certificate cannot be read, for the reason in this text.
     Certificate(Box<str>),
 }
 

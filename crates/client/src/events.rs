@@ -23,10 +23,10 @@ pub enum Seen {
     /// An event. [`Event::missed`] counts the events just before it that this reader missed. Either the reader was too
     /// slow for them, or a later version of the service sent them in an unknown form.
     Event(Box<Event>),
-    /// The connection broke, and a new connection was made. The reader has missed the events in between. They are not
-    /// stored, and their number is unknown.
+    /// The connection broke, and a new connection was made. The reader has missed the events between the two
+    /// connections. The service does not store events, so their number is unknown.
     Gap {
-        /// The reason why the connection ended.
+        /// The reason why the broken connection ended.
         reason: Box<str>,
     },
 }
@@ -148,9 +148,9 @@ impl Events {
 /// Parses a body of the type `text/event-stream`.
 #[derive(Debug, Default)]
 struct Parser {
-    /// The start of an incomplete line.
+    /// The start of a line that has not come completely.
     line: Vec<u8>,
-    /// The data of an incomplete event.
+    /// The data of an event that has not come completely.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
     /// The number of unreadable events after the last readable event. Unreadable events are of a later version of the

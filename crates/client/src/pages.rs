@@ -64,7 +64,7 @@ pub(crate) fn word(value: impl Serialize) -> String {
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
-/// A list of timers that meet some conditions.
+/// A list of timers, narrowed by conditions. [`pages`](Self::pages) and [`stream`](Self::stream) read the list.
 #[derive(Clone, Debug)]
 pub struct List(Paged);
 
@@ -138,7 +138,7 @@ impl List {
 pub struct Pages(Paged);
 
 impl Pages {
-    /// Fetches the next page. Returns `None` after the last page. Further pages may follow an empty page.
+    /// Fetches the next page of timers. Returns `None` after the last page. Further pages may follow an empty page.
     ///
     /// # Errors
     ///

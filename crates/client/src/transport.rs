@@ -37,7 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The effect of a request on the service. The effect decides whether the request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The request changes nothing.
+    /// The request changes nothing at the service.
     Read,
     /// The request makes a timer under an idempotency key, so it may be repeated.
     Creation,
@@ -45,16 +45,17 @@ pub(crate) enum Effect {
     Change,
 }
 
-/// A request to the service.
+/// A request of the client to the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    /// The path, with the query.
+    /// The path of the request's URL, with the query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// How long the service itself may wait before it answers. This time is added to the client's timeout.
+    /// The longest time for which the service itself may wait before it answers. This time is added to the client's
+    /// timeout.
     pub(crate) wait: Duration,
     /// A status outside of 2xx that counts as a success of this request. `None` if only 2xx counts.
     pub(crate) also: Option<StatusCode>,
@@ -83,7 +84,7 @@ impl Call {
     }
 }
 
-/// Sends requests to one service.
+/// Sends all requests of a client to its service.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) client: Client<Connector, Full<Bytes>>,

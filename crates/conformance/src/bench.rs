@@ -20,7 +20,7 @@ pub type Make<'a> = &'a dyn Fn(ManualClock) -> Arc<dyn TimerStore>;
 /// A test case: its name, and a function that panics if a store deviates.
 pub type Case = (&'static str, fn(Make<'_>));
 
-/// The moment at which each test case starts, in milliseconds since 1970. It is a day in 2026.
+/// The moment at which each test case starts, in milliseconds since 1970. The moment is on a day in 2026.
 pub(crate) const START: u64 = 1_780_000_000_000;
 
 pub(crate) const HOUR: u64 = 3_600_000;

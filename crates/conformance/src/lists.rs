@@ -153,8 +153,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
-/// Stores `number` timers of a namespace. They become due within about a second, from `delay` milliseconds after the
-/// start of the test case on. Two of three timers have a key.
+/// Stores `number` timers of a namespace. The timers become due within about a second, from `delay` milliseconds after
+/// the start of the test case on. Two of three timers have a key.
 fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     let ops = (0..number).map(|n| {
         let timer = Timer {

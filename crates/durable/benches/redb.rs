@@ -23,7 +23,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// The duration of one measurement.
+/// The duration of a single measurement.
 const SPAN: Duration = Duration::from_secs(3);
 const CALLERS: usize = 64;
 /// A pause that is longer than the time between two checkpoints.
@@ -100,7 +100,7 @@ fn rates(folder: &Path) {
     }
 }
 
-/// Creates `count` timers, in batches of 1,000.
+/// Creates `count` timers in the store, in batches of 1,000.
 fn fill(store: &RedbStore, count: u64) {
     let mut at = 0;
     while at < count {

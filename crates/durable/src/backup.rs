@@ -66,11 +66,11 @@ impl<W: Write> Write for Summed<W> {
 pub enum BackupError {
     /// The backup file could not be read or written.
     Io(io::Error),
-    /// The store failed.
+    /// The store failed while it was copied or restored.
     Store(StoreError),
     /// A line of the file is not valid in a backup.
     Line {
-        /// The number of the line, counted from 1.
+        /// The number of the line in the file, counted from 1.
         number: u64,
         /// The description of the fault in the line.
         fault: Box<str>,
@@ -271,7 +271,7 @@ pub struct Restore {
     pub rate: Option<u32>,
 }
 
-/// Computes the due moments of restored timers.
+/// The rule that delays the due moments of restored timers.
 struct Delay {
     floor: UtcMillis,
     rate: u32,

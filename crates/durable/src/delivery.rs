@@ -100,7 +100,8 @@ impl Settlement {
         self.lock().is_settled
     }
 
-    /// Returns whether the delivery is settled. If it is not settled, [`wake`](Self::wake) will wake this waker.
+    /// Returns whether the delivery is settled. If the delivery is not settled yet, [`wake`](Self::wake) will wake
+    /// `waker`.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {

@@ -15,8 +15,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
-/// The executor must poll each future to its end, or drop it. If it drops a future early, the timer is given back and
-/// delivered again.
+/// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is given
+/// back and delivered again.
 ///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;

@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The answer of a handler. It decides whether the timer ends, is delivered again, or waits.
+/// The answer of a handler. The verdict decides whether the timer ends, is delivered again, or waits.
 ///
 /// ```
 /// use tourbillon_durable::Verdict;
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
     /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
     ///
-    /// A parked timer keeps its due moment. It can be cancelled, moved and replaced as before.
+    /// A parked timer keeps its due moment. A parked timer can be cancelled, moved and replaced as before.
     /// [`Timers::fire`](crate::Timers::fire) unparks this timer alone. The next occurrence of a series comes only after
     /// the end of the parked occurrence.
     ///

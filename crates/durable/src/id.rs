@@ -51,7 +51,7 @@ impl TimerId {
         Self(Uuid::from_u128(bits))
     }
 
-    /// Returns the bits of the id.
+    /// Returns the id as a number of 128 bits.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()

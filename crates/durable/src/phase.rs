@@ -9,11 +9,11 @@ use tourbillon_words::UtcMillis;
 pub enum State {
     /// The timer waits for its due moment.
     Pending,
-    /// A process has claimed the timer and delivers it. That process is the holder of the lease.
+    /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
     /// The timer waits until it is unparked from this reason. The due moment does not matter while the timer is parked.
     Parked(Box<str>),
-    /// The timer is delivered no more. It stays stored until it is replayed or removed.
+    /// The timer is delivered no more. The dead timer stays stored until it is replayed or removed.
     Dead(Death),
 }
 
@@ -41,9 +41,9 @@ pub struct Token {
 /// The reason why a timer was withdrawn. A withdrawn timer ends without a successful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Withdrawal {
-    /// The timer was cancelled.
+    /// A caller cancelled the timer.
     Cancelled,
-    /// A new timer took the timer's key.
+    /// The timer lost its key to a new timer that replaced it.
     Replaced,
 }
 
@@ -75,7 +75,7 @@ pub enum DeathReason {
 }
 
 impl State {
-    /// Returns the phase to which the state belongs.
+    /// Returns the phase of a timer in this state.
     ///
     /// ```
     /// use tourbillon_durable::state::{Phase, State};

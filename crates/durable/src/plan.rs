@@ -39,7 +39,8 @@ pub enum Plan {
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
-        /// Whether instants in a gap of local time are left out. Otherwise such an instant comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
     /// An instant on a day of each month, in a time zone of the IANA database.
@@ -52,7 +53,8 @@ pub enum Plan {
         zone: Box<str>,
         /// Whether the last day is used in a month that is too short for the day. Otherwise this month is left out.
         last_if_short: bool,
-        /// Whether instants in a gap of local time are left out. Otherwise such an instant comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
 }
@@ -314,7 +316,7 @@ impl Instants {
 pub struct Following {
     /// The instant of the next occurrence; `None` if the series has ended.
     pub instant: Option<UtcMillis>,
-    /// The number of instants that are left out before the next occurrence. It is at most [`MOST_COUNTED`].
+    /// The number of instants that are left out before the next occurrence. The number is at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 

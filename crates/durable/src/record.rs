@@ -48,7 +48,7 @@ struct Fields<'a> {
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Others<'a> {
     labels: Cow<'a, [Box<str>]>,
-    /// The policy. `None` for the default policy.
+    /// The timer's policy. `None` for the default policy.
     policy: Option<Cow<'a, Policy>>,
     series: Option<Cow<'a, Series>>,
     deliveries: u32,

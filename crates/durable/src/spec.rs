@@ -217,7 +217,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets the pauses after failures.
+    /// Sets the lengths of the pauses that follow the timer's failures.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.policy.backoff = backoff;
         self
@@ -383,7 +383,7 @@ pub enum Rejection {
     /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
     /// been stored. Then the caller should repeat the call with the same id.
     Store(StoreError),
-    /// The runtime is shut down.
+    /// The runtime is shut down, and takes no new timers.
     ShutDown,
 }
 
@@ -404,7 +404,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The error of a timer that was not stored. It contains the reason and the payload.
+/// The error of a timer that was not stored. The error contains the reason and the payload.
 ///
 /// ```
 /// use tourbillon_durable::Rejection;

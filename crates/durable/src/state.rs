@@ -52,11 +52,11 @@ pub enum Event {
         /// a day later, it was set while the clock was ahead. Then the new end counts.
         until: UtcMillis,
     },
-    /// The delivery succeeded.
+    /// The delivery of the lease with this token succeeded.
     Ack(Token),
     /// The delivery was later than the timer's policy permits, so the handler was not called.
     Skip(Token),
-    /// The delivery failed.
+    /// The delivery of the lease with this token failed.
     Fail(Token, Failure),
     /// The handler wants the timer delivered again at this moment. The delivery does not count as a failure.
     Snooze(Token, UtcMillis),
@@ -79,7 +79,7 @@ pub enum Event {
 /// A failed delivery, as reported by its handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The text of the error.
+    /// The text of the error that the handler reported.
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
@@ -116,7 +116,7 @@ pub enum Refusal {
     State(Phase),
     /// The timer is claimed before its due moment (D1).
     NotDue,
-    /// The token does not belong to the timer's present lease. The lease with this token was lost or has ended (D2).
+    /// The token is not the token of the timer's present lease. The lease with this token was lost or has ended (D2).
     Stale,
 }
 

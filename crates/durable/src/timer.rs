@@ -28,7 +28,7 @@ pub enum Address {
     Key(KeyOf),
 }
 
-/// A key together with its namespace.
+/// A timer's key together with the key's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyOf {
     /// The namespace. Empty in a program without namespaces.
@@ -98,7 +98,7 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The id of the timer. It is the same in each delivery of the timer.
+    /// The id of the timer. Each delivery of the timer has this id.
     pub id: TimerId,
     /// The namespace in which the key and the labels are valid.
     pub namespace: Box<str>,

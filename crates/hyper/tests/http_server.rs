@@ -145,7 +145,7 @@ impl Client {
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
-    /// Waits until the server ends the connection. The end may be a reset, since the server does not read bytes that
+    /// Waits until the server ends the connection. The end may be a reset, because the server does not read bytes that
     /// are still on their way.
     fn await_end_or_reset(&self) {
         let end = (&self.stream).read_exact(&mut [0]).expect_err("the server has nothing to say").kind();

@@ -108,7 +108,7 @@ impl From<Elapsed> for io::Error {
 pub enum TimeoutError<E> {
     /// The limit has passed, or its engine was shut down.
     Elapsed(Elapsed),
-    /// The service or the body has failed.
+    /// The service or the body has failed by itself, with this error.
     Inner(E),
 }
 

@@ -31,8 +31,8 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Makes a layer that limits services to `limit`. It runs on the process's own engine, which starts with the first
-    /// call.
+    /// Makes a layer that limits services to `limit`. The limit runs on the process's own engine, which starts with the
+    /// first call.
     ///
     /// With a limit of zero, the response must be ready at the first poll; [`Duration::MAX`] means no limit.
     #[must_use]

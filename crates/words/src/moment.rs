@@ -33,8 +33,8 @@ pub struct UtcMillis(u64);
 impl UtcMillis {
     /// The start of 1970.
     pub const ZERO: Self = Self(0);
-    /// The last possible moment, 9999-12-30T22:00:00Z. It is in the year 9999 in every time zone. No timer is due
-    /// later.
+    /// The last possible moment, 9999-12-30T22:00:00Z. This moment is in the year 9999 in every time zone. No timer is
+    /// due later.
     pub const MAX: Self = Self(253_402_207_200_000);
 
     /// Returns the moment that is `millis` milliseconds after the start of 1970. A later moment than [`MAX`](Self::MAX)

@@ -9,9 +9,9 @@ use tourbillon_callback::{Attempt, Callback, Caller, Outcome, Rules};
 
 /// A step of a receiver on a connection. After the last step the receiver closes the connection.
 enum Step {
-    /// Reads the request.
+    /// The receiver reads the request.
     Read,
-    /// Reads the first byte of the request.
+    /// The receiver reads the first byte of the request.
     ReadByte,
     Send(&'static str),
     /// Sends the bytes of this text slowly, a byte each 2 ms.
@@ -309,7 +309,7 @@ async fn each_habit_comes_to_what_the_guide_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns the words of the guide for an effect.
+/// Returns the words by which the guide describes an effect.
 fn words(end: End) -> String {
     match end {
         Delivered => "delivered".to_owned(),

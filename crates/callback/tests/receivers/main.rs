@@ -17,7 +17,7 @@ use tourbillon_callback::{
     Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Part, Resolver, Rules, Secret,
 };
 
-/// How a receiver treats a connection.
+/// The way in which a receiver treats a connection.
 #[derive(Clone)]
 enum Manner {
     /// Answers each request with the bytes of this text.

@@ -41,14 +41,14 @@ impl Drop for Rig {
     }
 }
 
-/// How a server treats a request.
+/// The way in which a test's server treats a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     /// Answers with the bytes of this text, and then reads the next request on the connection.
     Answer(String),
     /// Answers with the bytes of this text, and then closes the connection.
     Half(String),
-    /// Resets the connection.
+    /// Resets the connection of the request.
     Reset,
     /// Answers with the bytes of this text, and then sends nothing more.
     Hang(String),
@@ -69,7 +69,7 @@ pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server with a list of manners. It treats each request in the next manner, and repeats the last manner.
+/// A server with a list of manners. The server treats each request in the next manner, and repeats the last manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,

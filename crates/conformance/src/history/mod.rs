@@ -101,9 +101,9 @@ struct Player {
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
-    /// The timers that were withdrawn. No delivery of such a timer may begin.
+    /// The timers that were withdrawn. No delivery of a withdrawn timer may begin.
     withdrawn: BTreeSet<TimerId>,
-    /// The timers whose delivery was acknowledged.
+    /// The timers with a delivery that was acknowledged.
     done: BTreeSet<TimerId>,
 }
 

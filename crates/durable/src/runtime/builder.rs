@@ -45,9 +45,9 @@ pub enum StartError {
     DuplicateKind(&'static str),
     /// The name of a kind is longer than 64 bytes.
     LongKind(&'static str),
-    /// The system did not start a thread.
+    /// The operating system did not start a thread of the runtime.
     Thread(std::io::Error),
-    /// The engine was not started.
+    /// The engine for the runtime's alarms was not started.
     Engine(tourbillon::BuildError),
 }
 
@@ -87,7 +87,7 @@ impl Durable {
 }
 
 impl Builder {
-    /// Makes the default settings.
+    /// Makes the default settings of a runtime on `store`.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
         Self {
             store,
@@ -118,8 +118,8 @@ impl Builder {
     /// Makes an asynchronous function the handler of the timers of kind `K`. The function returns a [`Verdict`], or
     /// `()`, or a `Result`. An error means that the delivery is tried again.
     ///
-    /// The future runs on the [`executor`](Self::executor). Without an executor it runs on one of the runtime's
-    /// [`workers`](Self::workers), and occupies this worker until the future ends.
+    /// The future runs on the [`executor`](Self::executor). Without an executor, the future runs on one of the
+    /// runtime's [`workers`](Self::workers), and occupies this worker until the future ends.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -177,7 +177,7 @@ impl Builder {
     }
 
     /// Makes an asynchronous function the handler of the timers of this kind. The function gets the payload as stored
-    /// bytes. It serves kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
+    /// bytes. Such a handler serves kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -269,8 +269,8 @@ impl Builder {
     /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
     /// default is [`Durability::Volatile`]. If the process dies within some 20 ms after the end of a delivery, the
     /// timer is then delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
-    /// impossible. Some stores have parts ([`TimerStore::parts`]). Such a store delivers other timers while the end of
-    /// a delivery waits.
+    /// impossible. Some stores have parts ([`TimerStore::parts`]). On a store with parts, other timers are delivered
+    /// while the end of a delivery waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self

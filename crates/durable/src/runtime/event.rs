@@ -18,9 +18,9 @@ pub enum Incident {
         id: TimerId,
         /// The timer's key. `None` if the timer has no key.
         key: Option<Box<str>>,
-        /// The moment at which the delivery became due.
+        /// The moment at which the skipped delivery became due.
         due: UtcMillis,
-        /// The time by which the delivery was late.
+        /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
     /// Some instants of a series had already passed when the occurrence before them ended. The passed instants were
@@ -30,7 +30,7 @@ pub enum Incident {
         id: TimerId,
         /// The series' key. `None` if the series has no key.
         key: Option<Box<str>>,
-        /// The number of instants that were left out.
+        /// The number of the series' instants that were left out.
         count: u64,
     },
     /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is delivered no more.
@@ -46,7 +46,7 @@ pub enum Incident {
         /// The timer's kind.
         kind: Box<str>,
     },
-    /// Some records in the store could not be read. Their bytes were set aside.
+    /// Some records in the store could not be read. The bytes of these records were set aside.
     Quarantined {
         /// The number of records that could not be read.
         count: u32,
@@ -132,7 +132,7 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A handler is called for a delivery.
+    /// The handler of a delivery is called.
     Began {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
@@ -155,8 +155,8 @@ pub enum Event {
         /// if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is usually done, whether its handler succeeded or failed. It is not done after a
-        /// snooze, after a park, or when it was given back.
+        /// delivered at most once is usually done, whether its handler succeeded or failed. Such a timer is not done
+        /// after a snooze, after a park, or when it was given back.
         phase: Phase,
         /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
         /// timer belongs to no series.
@@ -182,7 +182,7 @@ pub enum Event {
     },
     /// A lease was ended because its holder was gone, for example after the process had died.
     Expired {
-        /// The timer's id.
+        /// The id of the timer whose lease was ended.
         id: TimerId,
         /// The moment at which the runtime learned that the lease had ended.
         at: UtcMillis,

@@ -24,13 +24,13 @@ pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of deliveries that began.
+    /// The number of deliveries that have begun.
     pub delivered: u64,
     /// The number of deliveries that succeeded.
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers that are dead: they are delivered no more unless the program replays them.
+    /// The number of timers that have died. A dead timer is delivered no more unless the program replays it.
     pub dead: u64,
     /// The number of deliveries whose handlers put the timer off ([`Verdict::Snooze`]).
     pub snoozed: u64,
@@ -47,13 +47,14 @@ pub struct Stats {
     pub unknown_kind: u64,
     /// The number of deliveries that lost their lease, or whose handler answered after the lease had ended.
     pub leases_lost: u64,
-    /// The number of deliveries whose end could not be reported to the store. Their timers are delivered again.
+    /// The number of deliveries whose end could not be reported to the store. The timers of these deliveries are
+    /// delivered again.
     pub ends_lost: u64,
     /// The number of stored records that could not be read.
     pub quarantined: u64,
     /// The number of errors that calls at the store returned.
     pub store_errors: u64,
-    /// The number of successful claims.
+    /// The number of claims of timers that succeeded.
     pub claims: u64,
     /// How often the store's clock stepped ahead, and the total length of these steps.
     pub clock_steps_ahead: (u64, Duration),

@@ -12,9 +12,9 @@ const BOUNDS: usize = 20;
 pub struct Times {
     /// The number of times in the distribution.
     pub count: u64,
-    /// The sum of all times.
+    /// The sum of all times in the distribution.
     pub sum: Duration,
-    /// The longest time, or zero if there is none.
+    /// The longest time in the distribution. Zero if the distribution is empty.
     pub max: Duration,
     /// The number of times in each bucket. A bucket counts the times that exceed the last bucket's bound, up to its own
     /// bound.

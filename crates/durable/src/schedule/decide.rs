@@ -78,7 +78,7 @@ impl Progress {
     }
 
     /// Computes the progress of a schedule that is resumed. Instants that passed during a pause are left out. Instants
-    /// that passed while the plan was not valid are not left out: they count as missed.
+    /// that passed while the plan was not valid count as missed.
     ///
     /// # Errors
     ///
@@ -92,10 +92,10 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Corrects a schedule's progress that was stored while the clock was ahead. Its next instant is later than the
-    /// first instant after now. Returns `None` if the progress needs no correction. The counters stay. An instant may
-    /// have got its occurrence while the clock was ahead, and come again now. The instant gets no second occurrence
-    /// within an hour after its first occurrence ended.
+    /// Corrects a schedule's progress that was stored while the clock was ahead. The next instant of such a progress is
+    /// later than the first instant after now. Returns `None` if the progress needs no correction. The counters stay.
+    /// An instant may have got its occurrence while the clock was ahead, and come again now. The instant gets no second
+    /// occurrence within an hour after its first occurrence ended.
     ///
     /// # Errors
     ///
@@ -124,8 +124,8 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which all instants of the schedule have passed. It is the last instant with a decision,
-    /// or now, whichever is later. Before the schedule's start, the start counts as now.
+    /// Returns the moment up to which all instants of the schedule have passed. The moment is the last instant with a
+    /// decision, or now, whichever is later. Before the schedule's start, the start counts as now.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))

@@ -198,7 +198,8 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 
 impl Schedule {
     /// Returns the next `count` instants after `moment`, in order. `created` is the moment at which the schedule is
-    /// created. The list also has the local times that a clock change skips. They have no instant, and do not count.
+    /// created. The list also has the local times that a clock change skips. Skipped local times have no instant, and
+    /// do not count.
     ///
     /// # Errors
     ///

@@ -29,10 +29,10 @@ pub(super) const LONGEST_KEY: usize = 128;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleKey {
-    /// The namespace of the schedule and its occurrences. It has at most 64 bytes.
+    /// The namespace of the schedule and its occurrences. The namespace has at most 64 bytes.
     pub namespace: Box<str>,
-    /// The key, of 1 to 128 bytes. It must not contain the character U+001F. The occurrences have the label `schedule:`
-    /// followed by the key.
+    /// The key, of 1 to 128 bytes. The key must not contain the character U+001F. The occurrences have the label
+    /// `schedule:` followed by the key.
     pub key: Box<str>,
 }
 
@@ -72,7 +72,7 @@ impl ScheduleKey {
     }
 
     /// Returns the time from an instant of the schedule to the due moment of its occurrence. The time is less than
-    /// `window`. It is always the same for the same schedule and window.
+    /// `window`. The same schedule and window always give the same time.
     ///
     /// ```
     /// use std::time::Duration;

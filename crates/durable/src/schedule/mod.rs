@@ -45,7 +45,7 @@ use tourbillon_words::UtcMillis;
 /// The rule by which a schedule makes timers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The plan from which the instants follow.
+    /// The plan, from which the instants of the schedule follow.
     pub plan: Plan,
     /// Decides about instants that passed while no process ran.
     #[serde(default)]
@@ -108,7 +108,8 @@ pub struct Progress {
     pub created: UtcMillis,
     /// The next instant about which no decision was made. `None` if there is no further instant.
     pub next: Option<UtcMillis>,
-    /// The last instant about which a decision was made. It got its occurrence, or was skipped, missed or queued.
+    /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
+    /// queued.
     #[serde(default)]
     pub last_scheduled: Option<UtcMillis>,
     /// The moment at which the last occurrence was stored. `None` if there was none.

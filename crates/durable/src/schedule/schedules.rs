@@ -64,7 +64,7 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The prefix of the namespaces in which the schedules' own timers are stored. The rest of such a namespace is the
+    /// The prefix of the namespaces in which the schedules' own timers are stored. The prefix is followed by the
     /// namespace of the occurrences. Programs must not keep their own timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
@@ -291,8 +291,8 @@ impl Schedules {
         Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
     }
 
-    /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. They are in the order of
-    /// their keys. Unreadable schedules are left out.
+    /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. The schedules are in the
+    /// order of their keys. Unreadable schedules are left out.
     ///
     /// # Errors
     ///

@@ -15,9 +15,9 @@ use tourbillon_words::UtcMillis;
 /// The description of the timers that a schedule makes for its instants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// The kind of the timers.
+    /// The kind of the timers that the schedule makes.
     pub kind: Box<str>,
-    /// The payload, which the handler gets.
+    /// The payload of the timers that the schedule makes. The handler gets it.
     pub payload: Payload,
     /// The labels of the occurrences. Each occurrence also has the label of the schedule.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct ScheduleView {
     pub schedule: Schedule,
     /// The description of the timers that the schedule makes.
     pub template: Template,
-    /// The progress of the schedule, with its counters.
+    /// The progress of the schedule through its instants, with the counts of their outcomes.
     pub progress: Progress,
     /// The moment at which the next occurrence is due: the next instant plus the jitter. `None` if the schedule is
     /// paused or has ended, or if its plan is not valid.
@@ -50,7 +50,7 @@ pub struct ScheduleView {
 /// A page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
-    /// The schedules, in the order of their keys.
+    /// The schedules of this page, in the order of their keys.
     pub schedules: Vec<ScheduleView>,
     /// The cursor of the next page. `None` at the end of the list.
     pub next: Option<Cursor>,
@@ -60,7 +60,7 @@ pub struct SchedulesPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
-    /// The number of occurrences that were stored.
+    /// The number of occurrences that the step stored.
     pub stored: u64,
     /// The number of instants whose occurrences already existed.
     pub repeated: u64,
@@ -80,7 +80,7 @@ pub enum ScheduleFault {
     EndBeforeStart,
     /// The schedule's plan is not valid.
     Plan(PlanError),
-    /// The namespace already has this number of schedules, which is the most that the call permits.
+    /// The namespace already has this number of schedules. The call permits no more.
     Full(u64),
     /// The store failed.
     Store(StoreError),
@@ -119,7 +119,7 @@ impl From<StoreError> for ScheduleFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleEvent {
-    /// An instant got its occurrence.
+    /// An instant of the schedule got its occurrence.
     Fired {
         /// The id of the occurrence.
         id: TimerId,
@@ -138,7 +138,7 @@ pub enum ScheduleEvent {
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The new next instant.
+        /// The next instant as it was computed again.
         to: UtcMillis,
     },
 }

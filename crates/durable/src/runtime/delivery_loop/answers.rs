@@ -56,8 +56,8 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of leases to the store. It renews the leases of all deliveries under way, and of all deliveries
-    /// whose ends the store has not confirmed.
+    /// Sends a renewal of leases to the store. The call renews the leases of all deliveries under way, and of all
+    /// deliveries whose ends the store has not confirmed.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();

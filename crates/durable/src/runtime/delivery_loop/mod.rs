@@ -124,7 +124,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// The waker that all calls of the delivery loop at the store share. It makes the loop poll these calls.
+/// The waker that all calls of the delivery loop at the store share. A wake makes the loop poll these calls.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {

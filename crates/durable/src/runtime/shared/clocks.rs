@@ -68,8 +68,8 @@ impl Runtime {
     }
 }
 
-/// The worker that computes the next instants of schedules again. It runs on a thread of the runtime's pool, or waits
-/// for a thread.
+/// The worker that computes the next instants of schedules again. The worker runs on a thread of the runtime, or waits
+/// for a free thread.
 struct Following {
     runtime: Arc<Runtime>,
     is_at_it: bool,

@@ -62,7 +62,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts the handler of a delivery as returned.
+    /// Records that the handler of the delivery `number` has returned.
     pub(crate) fn leave(&mut self, number: u64) {
         self.running -= 1;
         self.occupants.leave(number);

@@ -96,7 +96,7 @@ impl Runtime {
         }
     }
 
-    /// Stores the engine, with its alarms, in the runtime. It is called once, before the delivery loop begins.
+    /// Stores the engine, with its alarms, in the runtime. This method is called once, before the delivery loop begins.
     pub(super) fn set_alarms(&self, alarms: Alarms) {
         let _only_once = self.alarms.set(alarms);
     }

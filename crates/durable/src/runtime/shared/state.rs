@@ -41,7 +41,7 @@ pub(crate) enum Activity {
     /// The thread chooses its next step, or sleeps.
     #[default]
     Choosing,
-    /// The thread calls the observer.
+    /// The thread calls the observer, a function of the program, with events.
     Emitting,
     /// The thread makes a step that calls the store. The step began at `since`.
     AtStore { since: Instant },
@@ -54,7 +54,7 @@ pub(crate) enum Activity {
 pub(crate) struct Wakes {
     /// Whether the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether a request to claim timers or to renew leases wakes the delivery loop.
+    /// Whether a request other than the end of a delivery wakes the delivery loop.
     pub(crate) on_requests: bool,
 }
 

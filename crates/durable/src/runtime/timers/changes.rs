@@ -12,7 +12,7 @@ use tourbillon_words::UtcMillis;
 const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
-    /// Cancels the timer with this key or id. If it belongs to a series, the whole series ends. After
+    /// Cancels the timer with this key or id. If the timer belongs to a series, the whole series ends. After
     /// [`Cancelled::Cancelled`] no delivery of the timer begins. The call returns once the cancel survives a loss of
     /// power.
     ///
@@ -51,9 +51,9 @@ impl Timers {
         block_on(self.cancel(at))
     }
 
-    /// Cancels all timers of a namespace that have this label. It cancels them in batches; other callers' changes may
-    /// come between two batches. Calls `progress` after each batch. If `progress` returns false, the remaining timers
-    /// stay.
+    /// Cancels all timers of a namespace that have this label. The timers are cancelled in batches. Other callers'
+    /// changes may come between two batches. Calls `progress` after each batch. If `progress` returns false, the
+    /// remaining timers stay.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ use tourbillon_words::UtcMillis;
 /// The lateness beyond which a timer counts as overdue in [`Health`].
 const OVERDUE: Duration = Duration::from_secs(10);
 
-/// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. It does not
-/// keep the runtime alive.
+/// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. A handle does
+/// not keep the runtime alive.
 ///
 /// Calls that reach the store are futures for any executor. The most frequent calls also exist in a form that waits on
 /// the calling thread. The names of this form end with `_blocking`.
@@ -239,11 +239,11 @@ impl Timers {
         }
     }
 
-    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. It
-    /// waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The call
-    /// is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at once,
-    /// but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at
-    /// once.
+    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
+    /// call waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The
+    /// call is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at
+    /// once, but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is
+    /// due at once.
     ///
     /// ```
     /// # use pollster::block_on;

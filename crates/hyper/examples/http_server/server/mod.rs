@@ -44,7 +44,7 @@ pub(crate) struct Timeouts {
     pub request: Duration,
 }
 
-/// A server that listens at an address. It accepts connections only once it runs.
+/// A server that listens at an address. The server accepts connections only while [`run`](Self::run) runs.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,

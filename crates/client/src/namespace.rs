@@ -181,7 +181,8 @@ impl Namespace {
 
     /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored the report.
     /// Even if the service is killed later, it does not hand out the timer again. With a store in a file, a loss of
-    /// power within some 20 ms can still lose the report. Such a timer is delivered again under the same id.
+    /// power within some 20 ms can still lose the report. If the report is lost, the timer is delivered again under the
+    /// same id.
     ///
     /// # Errors
     ///

@@ -122,7 +122,8 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// Returns the error of the service or the body, if it has failed by itself.
+    /// Returns the inner error if the service or the body has failed by itself. Returns `None` if a limit ended the
+    /// wait.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

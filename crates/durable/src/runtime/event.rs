@@ -151,8 +151,8 @@ pub enum Event {
         at: UtcMillis,
         /// The way in which the delivery ended.
         ending: Ending,
-        /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures it. `None`
-        /// if the handler was not called.
+        /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures this time.
+        /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
         /// delivered at most once is usually done, whether its handler succeeded or failed. Such a timer is not done

@@ -60,8 +60,8 @@ pub struct Schedule {
     /// the time by which all its occurrences are late. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
-    /// The moment before which there is no instant. Fixed periods are counted from this moment. `None` means the
-    /// creation of the schedule.
+    /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start, or without a start
+    /// from the creation of the schedule.
     #[serde(default)]
     pub start: Option<UtcMillis>,
     /// The moment after which there is no instant. `None` if the schedule does not end.

@@ -34,7 +34,7 @@ pub struct Template {
 pub struct ScheduleView {
     /// The name of the schedule.
     pub at: ScheduleKey,
-    /// The rule of the schedule.
+    /// The rule by which the schedule makes timers.
     pub schedule: Schedule,
     /// The description of the timers that the schedule makes.
     pub template: Template,
@@ -82,7 +82,7 @@ pub enum ScheduleFault {
     Plan(PlanError),
     /// The namespace already has this number of schedules. The call permits no more.
     Full(u64),
-    /// The store failed.
+    /// The store failed, with this error.
     Store(StoreError),
 }
 

@@ -8,7 +8,7 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// A change to one timer, as a part of a [`batch`](crate::Timers::batch).
+/// A change to a single timer, as a part of a [`batch`](crate::Timers::batch).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {

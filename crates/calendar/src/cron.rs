@@ -43,12 +43,14 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Returns whether the expression is fixed: neither its second nor its minute nor its hour begins with `*`.
+    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// `*`.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
     }
 
-    /// Returns the first civil time at `from` or later that the expression matches.
+    /// Returns the first civil time at `from` or later that the expression matches. Returns `None` if it matches no
+    /// later time.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let day = self.days.at_or_after(from.date())?;
         if day > from.date() {
@@ -78,7 +80,7 @@ impl Cron {
     }
 }
 
-/// A set of numbers below 64. Each number is a bit.
+/// A set of numbers below 64. Bit `n` is 1 if the set contains the number `n`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Values(u64);
 
@@ -91,7 +93,8 @@ impl Values {
         self.0 >> value & 1 == 1
     }
 
-    /// Returns the least number of the set that is `value` or more. `value` is at most 60.
+    /// Returns the least number of the set that is `value` or more. Returns `None` if the set has no such number.
+    /// `value` is at most 60.
     fn at_or_after(self, value: i8) -> Option<i8> {
         let bits = self.0 >> value;
         (bits != 0).then(|| value + i8::try_from(bits.trailing_zeros()).unwrap_or(i8::MAX))
@@ -100,20 +103,23 @@ impl Values {
 
 /// The days that an expression matches.
 ///
-/// Whether a year has a matching day depends only on the year's *kind*: on the weekday of its first day, and on whether
-/// it is a leap year. So a search skips all years without a matching day, except perhaps the first year.
+/// The *kind* of a year is the weekday of its first day, and whether it is a leap year. The kind alone decides whether
+/// the year has a matching day. So a search reads only years of kinds that have a matching day.
 #[derive(Clone, PartialEq, Eq)]
 struct Days {
-    /// A single pattern for all months, or four patterns: for months of 28, 29, 30 and 31 days.
+    /// The patterns of the parser croner: a single pattern for all months, or four patterns for months of 28 to 31
+    /// days.
     patterns: Box<[CronPattern]>,
     /// The years that the expression lists, in order. `None` means all years.
     years: Option<Box<[i16]>>,
-    /// The kinds of years that have a matching day. Each kind is a bit.
+    /// The kinds of years (weekday of the first day, leap year or not) that have a matching day. Bit `n` is 1 if kind
+    /// `n` has.
     kinds: u16,
 }
 
 impl Days {
-    /// Makes the matching days from a single pattern for all months, or from four patterns for the lengths of months.
+    /// Makes the days that an expression matches. `patterns` has a single pattern for all months, or four patterns for
+    /// months of 28, 29, 30 and 31 days.
     fn new(mut patterns: Vec<CronPattern>) -> Self {
         // The years of a pattern take 5 KB of memory, so they are taken out of the patterns.
         let mut all = CronComponent::default();
@@ -150,7 +156,8 @@ impl Days {
         }
     }
 
-    /// Returns the first matching day of `year` that is on `day` of `month` or later.
+    /// Returns the first matching day of `year` from `day` of `month` on. Returns `None` if the rest of the year has no
+    /// matching day.
     fn within(&self, year: i16, month: i8, day: i8) -> Option<Date> {
         let months =
             (month..=12).filter(|&month| self.patterns[0].month_match(u32_of(month)).unwrap_or(false));
@@ -170,7 +177,7 @@ impl Days {
     }
 }
 
-/// Returns the kind of a year, a number below 14. The kind is the weekday of its first day, and whether it is a leap
+/// Returns the kind of `year`, a number below 14. The kind is the weekday of the year's first day, plus 7 in a leap
 /// year.
 fn kind(year: i16) -> u32 {
     Date::new(year, 1, 1).map_or(0, |first| {

@@ -2,48 +2,48 @@
 
 use core::fmt;
 
-/// The reason why a [`Calendar`](crate::Calendar) could not be made. Each variant contains the offending value.
+/// The reason why a [`Calendar`](crate::Calendar) could not be made. A variant about a wrong value contains this value.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {
-    /// The cron expression is empty.
+    /// The caller gave an empty cron expression.
     EmptyExpression,
-    /// The text is not a cron expression.
+    /// The text that the caller gave is not a cron expression.
     Syntax {
-        /// The expression, as the caller gave it.
+        /// The cron expression, as the caller gave it.
         expression: String,
         /// The description of the fault in the expression.
         fault: String,
     },
-    /// The cron expression never matches: the days that it names do not exist, or do not exist in a listed year.
+    /// The cron expression never matches. Its days never exist, or do not exist in the years that it lists.
     NeverFires {
-        /// The expression, as the caller gave it.
+        /// The cron expression, as the caller gave it.
         expression: String,
     },
-    /// The name of the time zone is empty.
+    /// The caller gave an empty name of a time zone.
     EmptyZone,
-    /// The time zone is not in this machine's database.
+    /// The name of the time zone is not in this machine's database of zones.
     UnknownZone {
-        /// The name, as the caller gave it.
+        /// The name of the zone, as the caller gave it.
         zone: String,
-        /// The name that the caller probably meant. `None` if no name resembles it.
+        /// The name of a zone that the caller probably meant. `None` if no zone has a similar name.
         meant: Option<String>,
-        /// The error of the database, if the database returned an error.
+        /// The error that the database of zones returned. `None` if the database returned a zone without a name.
         source: Option<jiff::Error>,
     },
-    /// The name does not stand for a place. `localtime` is another zone on each machine, and `Factory` stands for no
-    /// zone.
+    /// The name of the time zone does not stand for a place. `localtime` means a different zone on each machine, and
+    /// `Factory` means no zone.
     NoPlace {
-        /// The name, as the caller gave it.
+        /// The name of the zone, as the caller gave it.
         zone: String,
     },
-    /// A month or a day of a month does not exist.
+    /// The number of a month, or of a day in a month, is out of range.
     OutOfBounds {
-        /// The name of the argument.
+        /// The name of the argument that is out of range.
         argument: &'static str,
-        /// The value of the argument.
+        /// The value that the caller gave for the argument.
         value: i8,
-        /// The greatest permitted value. The least permitted value is 1.
+        /// The greatest value that the argument may have. The least value is 1.
         most: i8,
     },
 }

@@ -12,15 +12,15 @@ use core::iter;
 use croner::errors::CronError;
 use croner::parser::CronParser;
 
-/// The values and words that are permitted in a field.
+/// The values and words that are permitted in a certain field of a cron expression.
 struct Kind {
     name: &'static str,
     least: u32,
     most: u32,
     longest_step: u32,
-    /// The names of values, in order. The first name stands for the least value.
+    /// The names that stand for values, in order, such as `JAN`. The first name stands for the least value.
     names: &'static [&'static str],
-    /// Words that are permitted, but do not stand for a value.
+    /// The words that the field permits although they stand for no number, such as `L`.
     signs: &'static [&'static str],
 }
 
@@ -47,16 +47,17 @@ const FIELDS: [Kind; 7] = [
     },
     Kind { name: "year", least: 1, most: 5000, longest_step: 4999, names: &[], signs: &[] },
 ];
-/// The index of the hour. Fields up to this index give the time of the day, later fields the day.
+/// The index of the hour in [`FIELDS`]. Fields up to this index select the time of the day, later fields select the
+/// day.
 const HOUR: usize = 2;
 const DAY: usize = 3;
 const WEEKDAY: usize = 5;
 const YEAR: usize = 6;
-/// The greatest permitted number in `L-3` and the like. Each month has this number of days before its last day.
+/// The greatest number `n` that an item `L-n` may have. Every month has this number of days before its last day.
 const MOST_BEFORE_LAST: u32 = 27;
 
 impl Kind {
-    /// Returns the value that a number or a name stands for. Returns `None` for any other word.
+    /// Returns the value that a word stands for: a number, or a name of this field. Returns `None` for any other word.
     fn value(&self, word: &str) -> Option<u32> {
         let named = self.names.iter().position(|name| *name == word);
         let named = named.and_then(|at| u32::try_from(at).ok()).map(|at| self.least + at);
@@ -74,17 +75,18 @@ fn is_number(word: &str) -> bool {
 
 /// The fields of a cron expression, or a nickname such as `@daily`.
 pub(super) struct Fields {
-    /// The fields, with their indices in [`FIELDS`]. Items such as `L-3` are not translated yet. Empty for a nickname.
+    /// The texts of the fields, each with its index in [`FIELDS`]. Items such as `L-3` are not translated yet. Empty
+    /// for a nickname.
     all: Vec<(usize, String)>,
     nickname: Option<String>,
 }
 
 impl Fields {
-    /// Reads an expression. If a field is wrong, fails with a description of the fault.
+    /// Reads a cron expression. If a field is wrong, fails with a description of the fault.
     ///
     /// The checks are stricter than croner's. Besides letters of other scripts, croner accepts `1,,2`, `1MON` for 11,
-    /// `MON` for January, `15W3` for `15W`, and `L,LW` for `LW`. In the weekday it ignores an `L` alone. It takes
-    /// seconds to parse `,` as a minute.
+    /// `MON` for January, `15W3` for `15W`, and `L,LW` for `LW`. In the field of the weekday, croner ignores a lone
+    /// `L`. In the field of the minute, croner needs seconds to parse `,`.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));
@@ -103,7 +105,8 @@ impl Fields {
         Ok(Self { all: all.collect::<Result<_, String>>()?, nickname: None })
     }
 
-    /// Returns whether neither the second nor the minute nor the hour begins with `*`.
+    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// `*`.
     pub(super) fn are_fixed(&self) -> bool {
         match &self.nickname {
             Some(nickname) => nickname != "@HOURLY",
@@ -137,7 +140,7 @@ impl Fields {
         self.all.iter().map(text).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns croner's error message, with the field in which the fault is.
+    /// Returns the message of croner's error, beginning with the name and the text of the faulty field.
     pub(super) fn blame(&self, error: &CronError) -> String {
         let alone = |index: usize, field: &str| {
             let mut all = ["*"; FIELDS.len()];
@@ -158,12 +161,13 @@ impl Fields {
     }
 }
 
-/// Returns the number of days before the last day in an item such as `L-3`. Returns `None` for another item.
+/// Returns `n` if the item is `L-n`, the day `n` days before the last day of the month. Returns `None` for any other
+/// item.
 fn before_last(item: &str) -> Option<u32> {
     item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
 }
 
-/// Checks a field, and returns it with its items in croner's notation.
+/// Checks the text of a field. Returns the text with its items in croner's notation.
 fn understood(index: usize, field: &str) -> Result<String, String> {
     let name = FIELDS[index].name;
     let (plus, items) = match field.strip_prefix('+') {
@@ -191,7 +195,7 @@ fn understood(index: usize, field: &str) -> Result<String, String> {
     Ok(format!("{plus}{}", items.join(",")))
 }
 
-/// Returns whether an item consists of permitted words, with `-`, `/` or `#` between them.
+/// Returns whether an item of a field consists of permitted words, with `-`, `/` or `#` between the words.
 fn is_item(index: usize, item: &str) -> bool {
     let item = match index {
         DAY => item.strip_suffix('W').unwrap_or(item),
@@ -201,8 +205,8 @@ fn is_item(index: usize, item: &str) -> bool {
     item.split(['-', '/', '#']).all(|word| FIELDS[index].is_word(word))
 }
 
-/// Returns an item in croner's notation. A range without an end gets an end. A range beyond the end of the field
-/// becomes a list. A wrong item is returned unchanged, so that croner refuses it.
+/// Returns an item of a field in croner's notation. A range without an end gets an end. A range that runs past the
+/// field's greatest value becomes a list. A wrong item is returned unchanged, so that croner refuses it.
 fn in_other_words(index: usize, item: &str) -> String {
     let kind = &FIELDS[index];
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
@@ -227,8 +231,8 @@ fn in_other_words(index: usize, item: &str) -> String {
     }
 }
 
-/// Returns the values from `from` to the end of the field, and then from its beginning to `to`. They are separated by
-/// commas.
+/// Returns every `step`th value from `from` to the field's greatest value, and on from its least value to `to`. Commas
+/// separate the values.
 fn wrapped(kind: &Kind, from: u32, to: u32, step: usize) -> String {
     let count = kind.most - kind.least + 1;
     let after = |value: &u32| Some(kind.least + (value + 1 - kind.least) % count);

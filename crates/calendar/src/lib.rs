@@ -99,7 +99,7 @@ use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
-/// A rule for instants by the calendar, in one time zone. See the [crate].
+/// A rule that gives the instants of runs, such as "daily at 8:00", by the clocks of a time zone. See the [crate].
 ///
 /// # Examples
 ///
@@ -259,8 +259,8 @@ impl Calendar {
         Self { dst, ..self }
     }
 
-    /// Returns the first run after `instant`. A run at `instant` itself does not count. Returns `None` if there is no
-    /// further run before the year 10000.
+    /// Returns the calendar's first run after `instant`. A run at `instant` itself does not count. Returns `None` if
+    /// there is no further run before the year 10000.
     ///
     /// # Time complexity
     ///
@@ -296,8 +296,8 @@ impl Calendar {
     }
 
     /// Returns the next `count` runs after `instant`, with the effects of clock changes. Local times that clocks skip
-    /// are listed between the runs, and do not count. For a repeating calendar, each gap lists only its first local
-    /// time.
+    /// are listed between the runs, and do not count. A repeating calendar, such as "each minute", lists only the first
+    /// skipped local time of a gap.
     ///
     /// # Examples
     ///
@@ -352,7 +352,7 @@ impl Calendar {
         &self.expression
     }
 
-    /// Returns the name of the zone, in the spelling of the database.
+    /// Returns the name of the zone, as the database of zones spells it.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
@@ -381,10 +381,11 @@ impl fmt::Debug for Calendar {
     }
 }
 
-/// Names in the database of zones that stand for no place. Each of them is another zone on each machine, or no zone.
+/// The names in the database of zones that stand for no place. `localtime` and `posixrules` mean a different zone on
+/// each machine, and `Factory` means no zone.
 const OF_MACHINE: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
-/// Returns the zone with this name. Fails if the name is empty, stands for no place, or is unknown.
+/// Returns the time zone with this name. Fails if the name is empty, stands for no place, or is unknown.
 fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     if zone.trim().is_empty() {
         return Err(CalendarError::EmptyZone);

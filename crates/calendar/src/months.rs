@@ -18,7 +18,8 @@ pub(super) enum Which {
 }
 
 impl Months {
-    /// Returns the first civil time of the rule at `from` or later.
+    /// Returns the first civil time of the monthly or yearly rule that is at `from` or later. Returns `None` after the
+    /// year 9999.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let (first, last) = match self.months {
             Which::All => (1, 12),

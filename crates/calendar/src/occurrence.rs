@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-/// The effect of a clock change on a run.
+/// The effect that a change of the zone's clocks has on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockChange {
@@ -36,11 +36,11 @@ pub struct Occurrence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
-    /// The instant.
+    /// The instant at which the calendar runs.
     pub instant: Timestamp,
-    /// The local time.
+    /// The local time that clocks of the zone show at the run.
     pub local: DateTime,
-    /// The offset of the local time.
+    /// The offset of the zone's local time from Coordinated Universal Time at the run.
     pub offset: Offset,
 }
 
@@ -59,10 +59,11 @@ impl fmt::Display for Run {
     }
 }
 
-/// If this number of local times is skipped without a run, a preview ends.
+/// The number of local times skipped by clock changes after which a preview ends, even if it has too few runs.
 const MOST_SKIPPED: usize = 1_000;
 
-/// Returns the next runs of a fixed rule, as a preview shows them. See [`next_fixed`](crate::zone::next_fixed).
+/// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that clocks
+/// skip. See [`next_fixed`](crate::zone::next_fixed).
 pub(super) fn fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -104,7 +105,8 @@ pub(super) fn fixed(
     occurrences
 }
 
-/// Returns the next runs of a repeating rule, as a preview shows them.
+/// Returns the next `count` runs of a repeating rule, such as "each minute". The list also has the first local time
+/// that each clock change skips.
 pub(super) fn repeating(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

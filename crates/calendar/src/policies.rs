@@ -5,10 +5,10 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DstPolicy {
-    /// The calendar runs at the first instant after the gap, as with Vixie's cron.
+    /// If clocks skip a local time, the calendar runs at the first instant after the gap, as Vixie's cron does.
     #[default]
     Vixie,
-    /// The calendar does not run at such a time.
+    /// If clocks skip a local time, the calendar does not run for that time.
     SkipGap,
 }
 

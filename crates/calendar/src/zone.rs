@@ -9,12 +9,12 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
-/// Returns the civil time that is a nanosecond after `civil`.
+/// Returns the civil time a nanosecond after `civil`. Returns `None` if `civil` is the last civil time.
 pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
     civil.checked_add(SignedDuration::from_nanos(1)).ok()
 }
 
-/// Returns the next run of a fixed rule after `instant`.
+/// Returns the next run after `instant` of a rule for fixed times of the day.
 ///
 /// The instants of later civil times are never earlier. So the next run belongs to the first civil time whose instant
 /// is after `instant`. The search begins after the civil time that the clock shows at `instant`: this time and earlier
@@ -45,7 +45,7 @@ pub(super) fn next_fixed(
     }
 }
 
-/// Returns the next run of a repeating rule after `instant`.
+/// Returns the next run after `instant` of a repeating rule, such as "each minute".
 ///
 /// Between two transitions of the zone, a clock shows each civil time at most once, and in order.
 pub(super) fn next_repeating(

@@ -7,7 +7,8 @@ use core::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::{Host, Url};
 
-/// A callback that has passed the checks of its parts. Its address is checked later, when it is dialled.
+/// A callback whose URL, method, headers and body have passed the checks. The address of the host is checked later,
+/// when a connection is made.
 #[derive(Clone, Debug)]
 pub struct Callback {
     pub(crate) url: Url,
@@ -40,15 +41,15 @@ impl Default for Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The text is not a URL.
+    /// The text that stands for the URL is not a URL.
     Url(Box<str>),
-    /// The destination is blocked.
+    /// The callback must not go to this destination, for the contained reason.
     Destination(Blocked),
     /// The method is not GET, POST, PUT, PATCH or DELETE.
     Method(Box<str>),
     /// The header is not permitted, or its name or value is not valid.
     Header(Box<str>),
-    /// The named part is too long.
+    /// The part with this name, for example the body, is too long.
     TooLong(&'static str),
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Headers that a callback must not set, since the connection or this crate sets them.
+/// The headers that a callback must not set, because the connection or this crate sets them.
 const RESERVED: [&str; 15] = [
     "connection",
     "content-length",
@@ -85,7 +86,7 @@ const RESERVED: [&str; 15] = [
     "traceparent",
 ];
 
-/// Ports of other protocols, whose servers might interpret a request as a command.
+/// Ports of other protocols. Servers at these ports might take a request for a command.
 const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
 
 fn is_port_permitted(port: u16) -> bool {
@@ -152,8 +153,8 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
-    /// Returns the address and port if the URL contains an address, in any notation. Returns `None` if it contains the
-    /// name of a host.
+    /// Returns the address and port if the URL contains an address, in any notation. Returns `None` if the URL contains
+    /// the name of a host.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
         let address = match self.url.host()? {
@@ -172,7 +173,7 @@ impl Callback {
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
 
-    /// Returns the path, without the query.
+    /// Returns the path of the callback's URL, without the query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.url.path()
@@ -208,7 +209,8 @@ mod tests {
         assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));
     }
 
-    /// All notations mean the same host. The address that is dialled is checked.
+    /// Checks that an address in a URL is read in every notation, for example 127.0.0.1 as `2130706433`. The guard
+    /// checks the address that was read.
     #[test]
     fn literal_addresses_are_read_in_every_notation() {
         for url in [

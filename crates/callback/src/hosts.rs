@@ -28,14 +28,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The number of hosts that are remembered, over all tenants. Beyond this number, hosts without running callbacks and
-/// without a pause are forgotten. If too many remain, the hosts of the tenant with the most hosts are forgotten, except
-/// hosts with running callbacks.
+/// without a pause are forgotten. If too many hosts remain, the tenant with the most hosts loses its hosts without
+/// running callbacks.
 const MOST_HOSTS: usize = 10_000;
-/// The number of paths of a host that are remembered for a tenant. Beyond this number, paths without a pause are
+/// The number of paths that are remembered for each host of a tenant. Beyond this number, paths without a pause are
 /// forgotten.
 const MOST_PATHS: usize = 64;
 
-/// The states of all hosts. Clones share the states.
+/// The breakers and running callbacks of all hosts. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
@@ -53,14 +53,14 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths that have refused callbacks lately.
+    /// The paths of the host that have refused callbacks lately.
     paths: HashMap<Box<str>, Path>,
 }
 
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
-    /// Whether the path has refused a callback since the host's last success.
+    /// Whether the path has refused a callback after the host's last success.
     has_refused: bool,
 }
 
@@ -73,25 +73,25 @@ pub enum Part {
     Path,
 }
 
-/// The state of a host or of a path, for people to read.
+/// A report on the state of a host or of a path, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
-    /// The tenant to which this state belongs.
+    /// The tenant whose callbacks the report is about.
     pub tenant: Box<str>,
-    /// The host and the port.
+    /// The name or address of the host, and the port.
     pub host: Box<str>,
-    /// The path, if the report is about a path. The report of a path exists while its breaker is not closed. `None` for
-    /// the report of a host.
+    /// The path, if the report is about a path. `None` for the report on a host. A path has a report while its breaker
+    /// is not closed.
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The number of failures since the last success.
+    /// The number of failed callbacks after the last successful callback.
     pub failures: u32,
-    /// How long no callbacks are sent. After that a single callback probes whether the receiver works. `None` if the
-    /// breaker is closed.
+    /// The time from now in which no callbacks are sent. Afterwards a single callback probes whether the receiver
+    /// works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
-    /// How long ago the breaker opened. `None` if the breaker is closed.
+    /// The time for which the breaker has been open. `None` if the breaker is closed.
     pub open_since: Option<Duration>,
 }
 
@@ -100,7 +100,8 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The numbers of the host's and the path's breakers at the start. They show whether a breaker has opened since.
+    /// The numbers that the breakers of the host and of the path had at the start of the callback. They show at the end
+    /// whether a breaker has opened in between.
     openings: (u64, u64),
     is_settled: bool,
 }
@@ -108,11 +109,11 @@ pub(crate) struct Permit {
 /// The evidence about a receiver that a finished callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// The receiver works.
+    /// The callback shows that the receiver works.
     Works,
     /// The receiver cannot be reached, or does not answer in time.
     Silent,
-    /// The receiver answers that it does not work.
+    /// The receiver answers with a status by which it says that it does not work.
     Refuses,
     /// The callback shows nothing about the receiver.
     Nothing,
@@ -127,8 +128,8 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits a callback of the tenant to a path of the host. Fails with the part that gets no callbacks now, and with
-    /// the time until the next try.
+    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks now, fails with this
+    /// part and with the time until the next try.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),
@@ -188,7 +189,7 @@ impl Hosts {
     }
 }
 
-/// Makes room for another host, since at most [`MOST_HOSTS`] are remembered.
+/// Forgets hosts, to make room for another host. At most [`MOST_HOSTS`] hosts are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -236,7 +237,7 @@ impl Host {
         }
     }
 
-    /// Records that a path has refused a callback. Returns the evidence that this gives about the host.
+    /// Records that a path has refused a callback. Returns the evidence that the refusal gives about the host.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
@@ -261,14 +262,14 @@ impl Host {
 }
 
 impl Permit {
-    /// Ends the callback, with the evidence that it gave.
+    /// Ends the permitted callback. `shown` is the evidence that the callback gave about the receiver.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());
     }
 }
 
-/// Ends a callback that was given up. It gives no evidence about the receiver.
+/// Ends a callback that was given up. Such a callback shows nothing about the receiver.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -307,7 +308,8 @@ mod tests {
         hosts.admit(to, Instant::now()).err()
     }
 
-    /// Returns the part of the receiver that gets no callbacks now. Returns `None` if both get callbacks.
+    /// Returns the part of the receiver that gets no callbacks now. Returns `None` if both the host and the path get
+    /// callbacks.
     fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
     }

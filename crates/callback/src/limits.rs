@@ -2,17 +2,18 @@
 
 use core::time::Duration;
 
-/// Decides when the breakers of a host and its paths open, and for how long. The number of callbacks that run at a time
-/// is not limited here.
+/// Decides when the breakers of a host and its paths open, and for how long. The limits do not concern the number of
+/// callbacks that run at a time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// The number of failures in a row that open the breaker of a host or a path. It then gets no callbacks for a
-    /// pause. 10 by default.
+    /// The number of failures in a row that open the breaker of a host or a path. The host or the path then gets no
+    /// callbacks for a pause. 10 by default.
     pub failures: u32,
-    /// The length of the first pause. It doubles with each failure of the callback that ends a pause. 10 s by default.
+    /// The length of the first pause after a breaker opens. If the callback that ends a pause fails, the next pause is
+    /// twice as long. 10 s by default.
     pub first_pause: Duration,
-    /// The longest pause. 5 min by default.
+    /// The longest pause after which a callback probes the receiver again. 5 min by default.
     pub longest_pause: Duration,
 }
 

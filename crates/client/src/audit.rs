@@ -7,7 +7,8 @@ use crate::transport::Transport;
 use std::sync::Arc;
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// A list of entries of the audit trail that meet some conditions. It is read page by page, the newest entry first.
+/// A list of entries of the audit trail that meet some conditions. The list is read page by page, the newest entry
+/// first.
 #[derive(Clone, Debug)]
 pub struct Audit(Paged);
 
@@ -16,31 +17,32 @@ impl Audit {
         Self(Paged::new(transport, join(&["v1", "audit"])))
     }
 
-    /// Keeps only changes in this namespace. If the token is for a single namespace, this condition is required.
+    /// Keeps only entries about changes in this namespace. If the token is for a single namespace, this condition is
+    /// required.
     #[must_use]
     pub fn namespace(self, name: impl Into<String>) -> Self {
         Self(self.0.with("namespace", name))
     }
 
-    /// Keeps only changes that were made with the token of this name or id.
+    /// Keeps only entries about changes that were made with the token of this name or id.
     #[must_use]
     pub fn token(self, name: impl Into<String>) -> Self {
         Self(self.0.with("token", name))
     }
 
-    /// Keeps only changes of this kind.
+    /// Keeps only entries about changes of this kind, for example the creation of a token.
     #[must_use]
     pub fn action(self, action: AuditAction) -> Self {
         Self(self.0.with("action", word(action)))
     }
 
-    /// Keeps only entries of this moment or later.
+    /// Keeps only entries about changes that were made at this moment or later.
     #[must_use]
     pub fn since(self, moment: Moment) -> Self {
         Self(self.0.with("since", moment.to_string()))
     }
 
-    /// Keeps only entries before this moment.
+    /// Keeps only entries about changes that were made before this moment.
     #[must_use]
     pub fn until(self, moment: Moment) -> Self {
         Self(self.0.with("until", moment.to_string()))
@@ -52,7 +54,7 @@ impl Audit {
         Self(self.0.with("limit", entries.to_string()))
     }
 
-    /// Fetches the next page. Returns `None` after the last page.
+    /// Fetches the next page of the list. Returns `None` after the last page.
     ///
     /// # Errors
     ///

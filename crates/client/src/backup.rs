@@ -8,10 +8,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;
 
-/// The greatest length of a backup's last line, in bytes.
+/// The greatest length of the last line of a backup, in bytes.
 const LONGEST_END: usize = 200;
 
-/// The last line of a backup. It has the number of timers and a checksum.
+/// The last line of a backup. The line contains the number of timers and a checksum.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
@@ -19,15 +19,15 @@ struct End {
     crc32: u32,
 }
 
-/// The part of a backup that has come so far, as counts and checksums. The last line must agree with them.
+/// The counts and checksums of the part of a backup that has come so far. The backup's last line must agree with them.
 #[derive(Default)]
 struct Seen {
-    /// The number of complete lines.
+    /// The number of complete lines that have come.
     lines: u64,
-    /// The checksum of all bytes so far. `sum_before` leaves out the last line.
+    /// The checksum of all bytes so far. `sum_before` is the checksum without the last line.
     sum: crc32fast::Hasher,
     sum_before: crc32fast::Hasher,
-    /// The last line, as far as it has come. Only its first [`LONGEST_END`] bytes are kept.
+    /// The part of the last line that has come. Only the line's first [`LONGEST_END`] bytes are kept.
     last: Vec<u8>,
 }
 
@@ -51,7 +51,8 @@ impl Seen {
         }
     }
 
-    /// Returns the number of timers. Returns `None` if the backup is incomplete, or does not agree with its last line.
+    /// Returns the number of timers in a complete backup. Returns `None` if the backup is incomplete, or does not agree
+    /// with its last line.
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
@@ -74,8 +75,8 @@ impl Backup {
         Self { body, patience, seen: Seen::default(), timers: None }
     }
 
-    /// Returns the next piece, or `None` after the last piece. After `None`, the pieces together are a complete backup.
-    /// [`timers`](Self::timers) then returns the number of timers.
+    /// Returns the next piece of the backup, or `None` after the last piece. After `None`, the pieces together are a
+    /// complete backup. [`timers`](Self::timers) then returns the number of timers.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl Backup {
         }
     }
 
-    /// Returns the number of timers. Returns `None` until the backup is complete.
+    /// Returns the number of timers in the backup. Returns `None` until the whole backup has come.
     #[must_use]
     pub fn timers(&self) -> Option<u64> {
         self.timers
@@ -119,7 +120,7 @@ impl fmt::Debug for Backup {
 mod tests {
     use super::*;
 
-    /// Makes a backup whose lines between the first and the last have these lengths.
+    /// Makes a backup with a first line, lines of these lengths, and a last line.
     fn backup(lengths: &[usize]) -> Vec<u8> {
         let mut bytes = b"{\"tourbillon\":\"backup\"}\n".to_vec();
         for length in lengths {

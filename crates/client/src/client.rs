@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Transport>);
 
-/// Settings of a [`Client`].
+/// The settings from which a [`Client`] is made.
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -54,13 +54,13 @@ enum Pem {
 }
 
 impl Builder {
-    /// Sets the token that each request carries.
+    /// Sets the token that the client sends with each request.
     #[must_use]
     pub fn token(self, token: impl Into<String>) -> Self {
         Self { token: Some(Token::Text(token.into())), ..self }
     }
 
-    /// Sets a file that contains only the token. The file is read when the client is made.
+    /// Sets the path of a file that contains only the token. The file is read when the client is made.
     #[must_use]
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         Self { token: Some(Token::File(path.into())), ..self }
@@ -87,22 +87,23 @@ impl Builder {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// Sets the time in which a request must be sent once and its answer be read. The default is 10 s. A call of
-    /// [`Queue::claim`](crate::Queue::claim) has more time: the time for which the service waits for a timer is added.
+    /// Sets the time in which a request must be sent once and its answer be read. The default is 10 s. For
+    /// [`Queue::claim`](crate::Queue::claim), the time for which the service waits for a timer is added.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets how often a request may be repeated. The default is 3. Only some requests are repeated: reads, creations,
-    /// and requests that were not sent. The pause before the first repetition is at most 100 ms, then 200 ms, and so on
-    /// up to 3.2 s. If the service asks for a longer pause, the client waits for that time.
+    /// Sets the number of times that the client may repeat a request. The default is 3. Only some requests are
+    /// repeated: reads, creations, and requests that were not sent. The pause before the first repetition is at most
+    /// 100 ms, then 200 ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that
+    /// time.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }
     }
 
-    /// Makes the client. It connects when it sends its first request.
+    /// Makes the client. The client connects when it sends its first request.
     ///
     /// # Errors
     ///
@@ -221,8 +222,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// Returns the service's numbers over time, from `since` on, or over the last 72 hours. They are summed up in at
-    /// most `points` intervals, by default in at most 360.
+    /// Returns the service's numbers over time, from `since` on, or over the last 72 hours. The numbers are summed up
+    /// in at most `points` intervals, by default in at most 360.
     ///
     /// # Errors
     ///
@@ -233,8 +234,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "history"]) + &query)).await
     }
 
-    /// Returns how late the deliveries of the last hour were. They are grouped by the second of the minute in which
-    /// they were due.
+    /// Returns how late the deliveries of the last hour were. The deliveries are grouped by the second of the minute in
+    /// which they were due.
     ///
     /// # Errors
     ///
@@ -294,8 +295,8 @@ impl Client {
     }
 
     /// Begins a backup: a copy of all timers, schedules and namespaces as they are at one moment. The caller reads it
-    /// piece by piece. The service keeps running. Needs the rights of an administrator, since the copy contains bodies
-    /// and signing secrets.
+    /// piece by piece. The service keeps running. Needs the rights of an administrator, because the copy contains
+    /// bodies and signing secrets.
     ///
     /// # Errors
     ///

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Resolves a name, and connects to its address. If the URL asks for TLS, also agrees on TLS.
+/// A connector that resolves a name, and connects to its address. If the URL asks for TLS, the connector also agrees on
+/// TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a call failed.
+/// The reason why a call of the client failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,15 +13,15 @@ pub enum Error {
     Problem(Box<Problem>),
     /// The connection failed. The request has changed nothing.
     Connection(Box<str>),
-    /// A request that only reads got no answer in time. Other requests then fail with an [unknown
-    /// outcome](Self::UnknownOutcome), since they may have changed something.
+    /// A request that only reads got no answer in time. A request that may have changed something fails with an
+    /// [unknown outcome](Self::UnknownOutcome) instead.
     Timeout,
     /// It is unknown whether the service has fulfilled the request. After the request was sent, the connection broke,
     /// the time was over, or the answer could not be read.
     UnknownOutcome(Box<str>),
     /// The answer cannot be read. The request has changed nothing.
     Decode {
-        /// The HTTP status.
+        /// The HTTP status of the answer.
         status: u16,
         /// The reason why the answer cannot be read, with the start of the answer.
         reason: Box<str>,
@@ -74,19 +74,19 @@ impl core::error::Error for Error {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The URL is not valid. It must have the scheme `http` or `https` and a host, and may have a path. It must have
-    /// nothing else.
+    /// The URL is not valid. A URL of a service has the scheme `http` or `https` and a host, and may have a path. Other
+    /// parts are not permitted.
     Url(Box<str>),
     /// The token is empty, or contains characters that are not permitted in a header.
     Token,
-    /// A file cannot be read.
+    /// A file that the settings name cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the file that cannot be read.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error that the operating system returned.
         error: io::Error,
     },
-    /// A certificate cannot be read.
+    /// A certificate cannot be read, for the reason in this text.
     Certificate(Box<str>),
 }
 

@@ -10,23 +10,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tourbillon_api::Event;
 
-/// The greatest size of an event, in bytes.
+/// The greatest size of an event that a stream may bring, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// If a connection brings no byte for this time, it counts as broken. The service sends a comment every 15 s.
+/// The time without any byte after which a connection counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// An item of a stream of events.
+/// An item of a stream of events: an event, or a gap in the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
     /// An event. [`Event::missed`] counts the events just before it that this reader missed. Either the reader was too
-    /// slow for them, or it could not read them since they are of a later version of the service.
+    /// slow for them, or a later version of the service sent them in an unknown form.
     Event(Box<Event>),
-    /// The connection broke, and a new connection was made. The reader has missed the events in between. They are not
-    /// stored, and their number is unknown.
+    /// The connection broke, and a new connection was made. The reader has missed the events between the two
+    /// connections. The service does not store events, so their number is unknown.
     Gap {
-        /// The reason why the connection ended.
+        /// The reason why the broken connection ended.
         reason: Box<str>,
     },
 }
@@ -38,7 +38,7 @@ pub struct Events {
     path: String,
     reading: Option<Incoming>,
     parser: Parser,
-    /// The reason why the last connection ended. `None` while there is a connection.
+    /// The reason why the last connection of the stream ended. `None` while there is a connection.
     lost: Option<Box<str>>,
     failures: u32,
     silence: Duration,
@@ -113,7 +113,8 @@ impl Events {
         }
     }
 
-    /// Connects. If a connection has broken before, returns the gap between the two connections.
+    /// Connects to the stream of events. If an earlier connection has broken, returns the gap between the two
+    /// connections.
     async fn connect(&mut self) -> Result<Option<Seen>, Error> {
         if self.failures > 0 || self.lost.is_some() {
             let longest = 200_u64 << self.failures.min(4);
@@ -147,12 +148,12 @@ impl Events {
 /// Parses a body of the type `text/event-stream`.
 #[derive(Debug, Default)]
 struct Parser {
-    /// The start of an incomplete line.
+    /// The start of a line that has not come completely.
     line: Vec<u8>,
-    /// The data of an incomplete event.
+    /// The data of an event that has not come completely.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of unreadable events since the last readable event. Such events are of a later version of the
+    /// The number of unreadable events after the last readable event. Unreadable events are of a later version of the
     /// service.
     unread: u64,
 }

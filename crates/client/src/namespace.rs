@@ -29,7 +29,7 @@ impl Namespace {
         Self { transport, path: join(&["v1", "namespaces", name]).into() }
     }
 
-    /// Returns a path below the namespace's path.
+    /// Returns the path of `segments` below the path of the namespace.
     fn below(&self, segments: &[&str]) -> String {
         let mut path = String::from(&*self.path);
         segments.iter().for_each(|segment| push(&mut path, segment));
@@ -37,7 +37,8 @@ impl Namespace {
     }
 
     /// Prepares the creation of a timer. Awaiting the result sends the request. The request has an idempotency key, by
-    /// default a fresh key. So it can be repeated after an unknown outcome, and still makes a single timer.
+    /// default a fresh key. So the client can repeat the request after an unknown outcome, and the service still makes
+    /// a single timer.
     #[must_use = "the timer is made when this is awaited"]
     pub fn place<'a>(&'a self, timer: &'a NewTimer) -> Place<'a> {
         Place::new(&self.transport, &self.path, timer)
@@ -55,7 +56,7 @@ impl Namespace {
         TimerAt::new(&self.transport, &self.path, "ids", id)
     }
 
-    /// Delivers a dead timer again, as if it were new. The timer is found by its id, since its key may now belong to
+    /// Delivers a dead timer again, as if it were new. The timer is found by its id, because its key may now belong to
     /// another timer.
     ///
     /// # Errors
@@ -84,7 +85,7 @@ impl Namespace {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// Returns the next ten instants that a schedule would have. Does not make the schedule.
+    /// Returns the next ten instants that a schedule with this rule would have. The schedule is not made.
     ///
     /// # Errors
     ///
@@ -179,8 +180,9 @@ impl Namespace {
     }
 
     /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored the report.
-    /// If the service is killed later, it does not hand out the timer again. With a store in a file, a loss of power
-    /// within some 20 ms can still lose the report. Then the timer is delivered again under the same id.
+    /// Even if the service is killed later, it does not hand out the timer again. With a store in a file, a loss of
+    /// power within some 20 ms can still lose the report. If the report is lost, the timer is delivered again under the
+    /// same id.
     ///
     /// # Errors
     ///
@@ -200,7 +202,8 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Prolongs the delivery of a fetched timer. It gets again the time that the timer's policy sets for an attempt.
+    /// Prolongs the delivery of a fetched timer. From now on, the delivery has the time that the timer's policy sets
+    /// for an attempt.
     ///
     /// # Errors
     ///

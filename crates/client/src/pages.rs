@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Page, Phase, Timer};
 
-/// A list of items of any kind, with its conditions and the position of the next page.
+/// A list that is read page by page, with its conditions and the position of the next page.
 #[derive(Clone)]
 pub(crate) struct Paged {
     transport: Arc<Transport>,
@@ -25,15 +25,15 @@ impl Paged {
         Self { transport, path, conditions: Vec::new(), cursor: None, is_done: false }
     }
 
-    /// Sets a condition. Replaces an earlier condition with the same name.
+    /// Sets a condition of the list. Replaces an earlier condition with the same name.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.conditions.retain(|(other, _)| *other != name);
         self.conditions.push((name, value.into()));
         self
     }
 
-    /// Fetches the next page. Returns `None` after the last page. If a call fails, the next call asks for the same page
-    /// again.
+    /// Fetches the next page of the list. Returns `None` after the last page. If a call fails, the next call asks for
+    /// the same page again.
     pub(crate) async fn next_page<T: DeserializeOwned>(&mut self) -> Result<Option<Vec<T>>, Error> {
         if self.is_done {
             return Ok(None);
@@ -58,13 +58,13 @@ impl fmt::Debug for Paged {
     }
 }
 
-/// Returns the text that stands for an enum's value in a query.
+/// Returns the word by which a query names the value of an enum.
 pub(crate) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
-/// A list of timers that meet some conditions.
+/// A list of timers, narrowed by conditions. [`pages`](Self::pages) and [`stream`](Self::stream) read the list.
 #[derive(Clone, Debug)]
 pub struct List(Paged);
 
@@ -122,7 +122,7 @@ impl List {
         Pages(self.0)
     }
 
-    /// Returns a stream of the list's timers. It sends a request for each page.
+    /// Returns a stream of the list's timers. The stream sends a request for each page.
     pub fn stream(self) -> impl Stream<Item = Result<Timer, Error>> + Send {
         let pages = stream::try_unfold(self.pages(), async |mut pages| {
             let page = pages.next_page().await?;
@@ -138,7 +138,7 @@ impl List {
 pub struct Pages(Paged);
 
 impl Pages {
-    /// Fetches the next page. Returns `None` after the last page. Further pages may follow an empty page.
+    /// Fetches the next page of timers. Returns `None` after the last page. Further pages may follow an empty page.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::PUT, self.path.clone()).json(schedule)?).await
     }
 
-    /// Changes the fields that the patch sets. Other fields stay.
+    /// Changes the fields that the patch sets. The other fields of the schedule stay.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Pauses the schedule. Its instants pass without timers until it is resumed.
+    /// Pauses the schedule. During the pause, instants pass without timers.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl SchedulePages {
         Self(self.0.with("key_prefix", prefix))
     }
 
-    /// Fetches the next page. Returns `None` after the last page.
+    /// Fetches the next page of schedules. Returns `None` after the last page.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ impl<'a> TimerAt<'a> {
         Self { transport, path }
     }
 
-    /// Returns the timer as it is stored.
+    /// Returns the timer as the service has stored it.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<'a> TimerAt<'a> {
         self.verb("fire").await
     }
 
-    /// Pauses the timer: it is not delivered until it is resumed.
+    /// Pauses the timer. A paused timer is not delivered until it is resumed.
     ///
     /// # Errors
     ///

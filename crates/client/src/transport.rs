@@ -28,16 +28,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{FieldFault, Problem, ProblemKind};
 
-/// The greatest size of an answer, in bytes.
+/// The greatest size of an answer of the service, in bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// The longest pause before a repetition. If the service asks for a longer pause, the request is not repeated.
+/// The longest pause before a request is repeated. If the service asks for a longer pause, the request is not repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The effect of a request on the service. It decides whether the request may be repeated.
+/// The effect of a request on the service. The effect decides whether the request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The request changes nothing.
+    /// The request changes nothing at the service.
     Read,
     /// The request makes a timer under an idempotency key, so it may be repeated.
     Creation,
@@ -45,18 +45,19 @@ pub(crate) enum Effect {
     Change,
 }
 
-/// A request to the service.
+/// A request of the client to the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    /// The path, with the query.
+    /// The path of the request's URL, with the query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// How long the service itself may wait before it answers. This time is added to the client's timeout.
+    /// The longest time for which the service itself may wait before it answers. This time is added to the client's
+    /// timeout.
     pub(crate) wait: Duration,
-    /// A status outside of 2xx that also counts as a success, for this request.
+    /// A status outside of 2xx that counts as a success of this request. `None` if only 2xx counts.
     pub(crate) also: Option<StatusCode>,
 }
 
@@ -83,18 +84,18 @@ impl Call {
     }
 }
 
-/// Sends requests to one service.
+/// Sends all requests of a client to its service.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) client: Client<Connector, Full<Bytes>>,
-    /// The scheme, the host, and the start of all paths, without a slash at the end.
+    /// The scheme and the host of the service's URL, and the start of all paths, without a slash at the end.
     pub(crate) base: Box<str>,
     pub(crate) authorisation: Option<HeaderValue>,
     pub(crate) timeout: Duration,
     pub(crate) repeats: u32,
 }
 
-/// A failed attempt to send a request. It says whether the request may be repeated.
+/// A failed attempt to send a request. The value says whether the request may be repeated.
 #[derive(Debug)]
 struct Failed {
     error: Error,
@@ -102,12 +103,13 @@ struct Failed {
     again: Option<Duration>,
 }
 
-/// The state in which an exchange with the service broke. It decides whether the service may have fulfilled the
+/// The state in which an exchange with the service broke. The state decides whether the service may have fulfilled the
 /// request.
 enum Broken {
-    /// The exchange broke before the request was sent.
+    /// The exchange broke before the request was sent, for the reason in this text.
     Before(String),
-    /// The exchange broke after the request was sent, so the service may have received it.
+    /// The exchange broke after the request was sent, for the reason in this text. The service may have received the
+    /// request.
     After(String),
     /// The answer did not come within the client's time limit.
     Late,
@@ -181,7 +183,7 @@ impl Transport {
         Err(refused(status, &body, call.effect))
     }
 
-    /// Sends a request for a stream of events, whose answer does not end. Returns once the head of the answer has come.
+    /// Sends a request for a stream of events. The answer does not end. Returns once the head of the answer has come.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
@@ -227,7 +229,7 @@ impl Transport {
     }
 }
 
-/// Returns whether the request was not sent, since its connection had already ended.
+/// Returns whether the request was not sent because its connection had already ended.
 fn is_unsent(error: &(dyn core::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -262,7 +264,8 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// Returns the failure for an answer whose status is not a success. It says whether the request may be repeated.
+/// Returns the failure for an answer whose status is not a success. The failure says whether the request may be
+/// repeated.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
         let may_repeat = match problem.kind {
@@ -288,7 +291,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem in a form that may come from a later version of the service. So unknown fields and kinds are accepted.
+/// A problem that a later version of the service may have sent. So unknown fields and kinds are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -323,7 +326,8 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether the error would also have refused the first attempt. Then the first attempt has changed nothing.
+/// Returns whether the service would have answered the first attempt with the same error. Then no attempt has changed
+/// anything.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {
@@ -334,8 +338,8 @@ fn holds_for_all(error: &Error) -> bool {
     }
 }
 
-/// Returns the pause before a repetition. Its upper bound is 100 ms, then 200 ms, and so on up to 3.2 s. The pause is a
-/// random part of it, at least half.
+/// Returns the pause before a repetition. The bound of the pause is 100 ms at first, then 200 ms, and so on up to 3.2
+/// s. The pause is random, between half the bound and the bound.
 fn back_off(sent: u32) -> Duration {
     let longest = 100_u64 << sent.min(5);
     Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))

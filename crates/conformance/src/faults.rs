@@ -15,7 +15,7 @@ pub struct Faults {
     pub after: u8,
     /// The call takes effect, but its future has to be polled several times before it returns the answer.
     pub delayed: u8,
-    /// A timer has become due, but the subscriber is not called.
+    /// A timer becomes due, but the store does not call its subscriber.
     pub dropped_wakes: u8,
 }
 
@@ -25,8 +25,8 @@ impl Default for Faults {
     }
 }
 
-/// A store with faults in front of another store. A seed decides which calls fail, before their operations take effect
-/// or after that. The same seed with the same order of calls gives the same faults.
+/// A store that passes calls on to another store, and adds faults. A seed decides which calls fail, before or after
+/// their operations take effect. The same seed with the same order of calls gives the same faults.
 pub type Faulty = Hooked<SeededFaults>;
 
 /// The hook that gives a [`Faulty`] store its faults.
@@ -61,12 +61,12 @@ impl SeededFaults {
         Hooked::new(store, self)
     }
 
-    /// Ends all faults: later calls succeed.
+    /// Ends all faults of the store: later calls succeed.
     pub fn heal(&self) {
         self.luck().faults = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
     }
 
-    /// Returns how many faults there were so far.
+    /// Returns the number of faults that the hook has caused so far.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.luck().injected
@@ -87,12 +87,12 @@ impl fmt::Debug for SeededFaults {
     }
 }
 
-/// The faults of a single call.
+/// The faults that a single call at the store gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Strikes {
     before: bool,
     after: bool,
-    /// The number of polls that return "pending" before the answer.
+    /// The number of polls of the call that return "pending" before the answer comes.
     polls: u32,
 }
 

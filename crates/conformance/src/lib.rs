@@ -35,7 +35,7 @@ pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
 pub use turns::Turns;
 
-/// All cases, without the random [`histories`].
+/// All test cases for any store. The random [`histories`] are not among them.
 pub const CASES: &[&[Case]] = &[
     placing::CASES,
     claims::CASES,
@@ -47,8 +47,9 @@ pub const CASES: &[&[Case]] = &[
     backup::CASES,
 ];
 
-/// The cases for a store that divides the handlers between namespaces ([`TimerStore::claim_in_turn`]). Such a store
-/// leaves the timers of a namespace that uses its whole share. Authors can write further cases with [`Turns`].
+/// The test cases for a store that divides the handlers between namespaces ([`TimerStore::claim_in_turn`]). Such a
+/// store does not claim the timers of a namespace that uses its whole share of the handlers. Authors can write further
+/// cases with [`Turns`].
 ///
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
@@ -66,7 +67,7 @@ pub fn run(make: Make<'_>) {
     let _tally = histories(make, 0..200, &Life::default());
 }
 
-/// Prints the name of the case, if the case panics.
+/// Prints the name of the test case, if the case panics.
 struct Named(&'static str);
 
 impl Drop for Named {

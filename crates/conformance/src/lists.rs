@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
 
-/// Reads all pages of a list, and returns its timers.
+/// Reads all pages of a list, each with at most `limit` timers. Returns the timers of the list.
 #[track_caller]
 pub(crate) fn pages(bench: &Bench, filter: &Filter, limit: u32) -> Vec<Timer> {
     walk(bench, filter, limit, &mut || ())
@@ -38,7 +38,7 @@ fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -
     timers
 }
 
-/// Stores timers in all phases, in three namespaces. They have different labels and kinds.
+/// Stores timers in all phases, in three namespaces, with various labels and kinds.
 fn fill(bench: &Bench) {
     let created = (0..96_usize).map(|n| {
         let timer = Timer {
@@ -153,8 +153,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
-/// Stores `number` timers of a namespace. They are due from `delay` milliseconds to a second more after the start. Two
-/// of three timers have a key.
+/// Stores `number` timers of a namespace. The timers become due within about a second, from `delay` milliseconds after
+/// the start of the test case on. Two of three timers have a key.
 fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     let ops = (0..number).map(|n| {
         let timer = Timer {
@@ -181,8 +181,8 @@ fn claim_all(bench: &Bench) -> Vec<Leased> {
     }
 }
 
-/// Checks lists of a small namespace beside a large namespace. In each phase, the timers of the small namespace come
-/// after those of the large namespace.
+/// Checks the lists of a small namespace in a store that also has a large namespace. In each phase, the timers of the
+/// small namespace come after the timers of the large namespace.
 fn a_small_namespace_beside_a_large_one(make: Make<'_>) {
     const LARGE: [(Phase, u64); 4] =
         [(Phase::Dead, 500), (Phase::Parked, 400), (Phase::Leased, 300), (Phase::Pending, 1_800)];
@@ -303,7 +303,8 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// Reads all pages of the list of reasons. Returns how many timers are parked for each reason.
+/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers for each
+/// reason.
 #[track_caller]
 fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
     let (mut counts, mut cursor) = (BTreeMap::new(), None);

@@ -51,7 +51,8 @@ fn of(timer: &Timer) -> &Series {
     timer.series.as_ref().expect("it has a series")
 }
 
-/// Returns the next occurrence after the end of a delivery, and the number of instants that were left out.
+/// Returns the next occurrence of a series after a delivery has ended, and the number of instants that were left out
+/// before it.
 #[track_caller]
 fn next_of(outcome: &Outcome) -> (Option<TimerId>, u64) {
     match outcome {

@@ -42,16 +42,17 @@ pub(crate) const CASES: &[Case] = &[
 
 const CLAIMANT: Claimant = Claimant { incarnation: 1, lease: Duration::from_secs(600) };
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The greatest number of operations in a transaction.
+/// The greatest number of operations in a transaction of [`Turns`].
 const BATCH: usize = 500;
 
-/// Makes claims in turn on a store with a manual clock. It records the deliveries under way, as a runtime does.
+/// Makes claims that divide the handlers between namespaces, on a store with a manual clock. Records the deliveries
+/// under way, as a runtime does.
 pub struct Turns {
     /// The store under test.
     pub store: Arc<dyn TimerStore>,
-    /// The deliveries under way of each namespace, the oldest first.
+    /// The deliveries under way, by namespace, the oldest first.
     pub under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
-    /// The limits for late timers in the next claims. `None` means no limits.
+    /// The limits that the next claims set for late timers. `None` means no limits.
     pub late: Option<Late>,
     clock: ManualClock,
     room: usize,
@@ -74,13 +75,13 @@ impl Turns {
         Self { store, under_way: BTreeMap::new(), late: None, clock, room, claims: 0, made: 0 }
     }
 
-    /// Sets the clock to `millis` milliseconds after the start.
+    /// Sets the clock to `millis` milliseconds after the start of the test case.
     pub fn set(&self, millis: u64) {
         self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
     }
 
-    /// Stores `count` timers of a namespace, which are due `due` milliseconds after the start. The ids are consecutive
-    /// over all calls, from 1 on.
+    /// Stores `count` timers of a namespace, which are due `due` milliseconds after the start of the test case. The ids
+    /// are consecutive over all calls, from 1 on.
     ///
     /// # Panics
     ///
@@ -123,7 +124,7 @@ impl Turns {
         (counts, claimed)
     }
 
-    /// Ends the `count` oldest deliveries of a namespace. `op` makes the operation that ends a delivery.
+    /// Ends the `count` oldest deliveries of a namespace. `op` makes the operation that ends the delivery of a timer.
     ///
     /// # Panics
     ///

@@ -23,7 +23,7 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// The duration of one measurement.
+/// The duration of a single measurement.
 const SPAN: Duration = Duration::from_secs(3);
 const CALLERS: usize = 64;
 /// A pause that is longer than the time between two checkpoints.
@@ -51,7 +51,7 @@ fn place(timer: Timer) -> Op {
     Op::Place(Box::new(timer), IfPresent::Reject)
 }
 
-/// Creates timers until the span is over, in batches of `at_once`. Returns the number of created timers.
+/// Creates timers for [`SPAN`], in batches of `at_once`. Returns the number of created timers.
 fn create(store: &RedbStore, durability: Durability, at_once: u64, first: u64) -> u64 {
     let started = Instant::now();
     let mut created = 0;
@@ -100,7 +100,7 @@ fn rates(folder: &Path) {
     }
 }
 
-/// Creates `count` timers, in batches of 1,000.
+/// Creates `count` timers in the store, in batches of 1,000.
 fn fill(store: &RedbStore, count: u64) {
     let mut at = 0;
     while at < count {
@@ -110,7 +110,8 @@ fn fill(store: &RedbStore, count: u64) {
     }
 }
 
-/// Fills the store at a path, and prints a line. Then creates timers one by one until the process is killed.
+/// Fills the store at `path`, and prints a line as soon as it is full. Then creates timers one by one until the process
+/// is killed.
 fn fill_and_wait(path: &Path, count: u64) {
     let store = RedbStore::open(path).unwrap();
     fill(&store, count);
@@ -195,7 +196,7 @@ fn by_callers(store: &RedbStore, noun: &str, total: u64, op: impl Fn(u64) -> Op 
     );
 }
 
-/// Measures cancels and creations in a full store, and its bytes on the disk. The keys have a random order.
+/// Measures cancels and creations in a full store, and the size of the store on the disk. The keys have a random order.
 fn stock(folder: &Path, count: u64) {
     let path = folder.join("stock");
     let store = RedbStore::open(&path).unwrap();
@@ -222,7 +223,7 @@ fn stock(folder: &Path, count: u64) {
     print_tables(&path);
 }
 
-/// Prints the duration of both searches for damage: of the pages, and of the structure.
+/// Prints how long the two searches for damage take: the check of the pages, and the check of the structure.
 #[expect(clippy::cast_precision_loss, reason = "figures")]
 fn checks(path: &Path) {
     let bytes = std::fs::metadata(path).unwrap().len();

@@ -24,14 +24,14 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Delivery, Durable, Kind, Spec, Timers, UtcMillis};
 
 const ORDERS: u64 = 100_000;
-/// The number of threads that take orders, as in a server.
+/// The number of threads by which the shop takes orders, as a server does.
 const THREADS: u64 = 64;
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// How long the shop stays open after the last order.
 const OPEN: Duration = Duration::from_secs(10);
 const FOLDER: &str = "ORDER_TIMEOUT_FOLDER";
 
-/// The payload of a timer: the number of the order whose payment it waits for.
+/// The payload of a timer that waits for a payment: the number of the order.
 #[derive(Debug, Serialize, Deserialize)]
 struct PaymentTimeout(u64);
 
@@ -125,8 +125,8 @@ fn shop(folder: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Takes an order, and its payment if the buyer pays at once. Continues at the point at which an earlier life of the
-/// shop died.
+/// Takes an order, and also its payment if the buyer pays at once. If an earlier process of the shop died, continues at
+/// that point.
 fn take(order: u64, timers: &Timers, log: &Log, before: &Records) {
     let mut random = fastrand::Rng::with_seed(order);
     // The timeouts are spread so that seconds, minutes, hours and days are equally frequent.
@@ -175,7 +175,7 @@ struct Records {
     accepted: BTreeSet<u64>,
     paying: BTreeSet<u64>,
     paid: BTreeSet<u64>,
-    /// The id and the moment of each delivery, for each order.
+    /// The deliveries of the timers of each order: the id of the delivery's timer, and the moment.
     timed_out: BTreeMap<u64, Vec<(String, u64)>>,
     pending: BTreeSet<u64>,
 }

@@ -32,7 +32,7 @@ impl Kind for Reminder {
 
 type Seen = Arc<Mutex<Vec<(String, UtcMillis)>>>;
 
-/// Starts the runtime of one process. It opens the store, and delivers timers until it is dropped.
+/// Starts the runtime as a process does: opens the store in `file`, and delivers timers until the result is dropped.
 fn start(file: &Path, clock: &ManualClock, seen: &Seen) -> Result<Durable, Box<dyn Error>> {
     let (noted, now) = (Arc::clone(seen), clock.clone());
     let store = RedbStore::builder().clock(clock.clone()).open(file)?;

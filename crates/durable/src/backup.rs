@@ -42,7 +42,7 @@ struct Tail {
     crc32: u32,
 }
 
-/// Passes bytes on to a writer, and computes their checksum.
+/// A writer that computes the checksum of the bytes that it passes on to another writer.
 struct Summed<W> {
     to: W,
     sum: crc32fast::Hasher,
@@ -66,20 +66,20 @@ impl<W: Write> Write for Summed<W> {
 pub enum BackupError {
     /// The backup file could not be read or written.
     Io(io::Error),
-    /// The store failed.
+    /// The store failed while it was copied or restored.
     Store(StoreError),
     /// A line of the file is not valid in a backup.
     Line {
-        /// The number of the line, counted from 1.
+        /// The number of the line in the file, counted from 1.
         number: u64,
-        /// The description of the fault.
+        /// The description of the fault in the line.
         fault: Box<str>,
     },
     /// The backup was written by a later version of this crate.
     NewerVersion(u32),
     /// The file ends before the last line of the backup.
     Incomplete,
-    /// The checksum is wrong, so the file has changed since it was written.
+    /// The checksum is wrong. So the file has changed after it was written.
     Checksum,
     /// The store already has timers. Only an empty store can be restored.
     NotEmpty,
@@ -221,7 +221,7 @@ fn write_all(
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
-    /// The moment at which the copy was made.
+    /// The moment at which the backup copied the timers.
     pub at: UtcMillis,
     /// The number of timers in the backup.
     pub timers: u64,
@@ -261,20 +261,22 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
 /// Restores a backup. The fields change the due moments of the restored timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// The earliest due moment after the restore. Timers that were due before this moment become due at this moment.
-    /// Dead timers keep their due moments. `None` changes no due moments.
+    /// The earliest due moment after the restore. Timers that were due before the floor become due at the floor. Dead
+    /// timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The rate, in timers a second, at which overdue timers become due. It concerns timers that were due at the floor
-    /// or before. They become due one after the other from the floor on, in the order of their due moments. `None`
-    /// means that all of them become due at the floor. A restore needs 24 bytes of memory for each such timer.
+    /// The rate, in timers a second, at which overdue timers become due. A timer is overdue if it was due at the floor
+    /// or before. Overdue timers become due one after the other from the floor on, in the order of their due moments.
+    /// `None` means that all overdue timers become due at the floor. A restore needs 24 bytes of memory for each
+    /// overdue timer.
     pub rate: Option<u32>,
 }
 
-/// Computes the due moments of restored timers.
+/// The rule that delays the due moments of restored timers.
 struct Delay {
     floor: UtcMillis,
     rate: u32,
-    /// The due moments and ids of the timers that were due at the floor or before, in order. Empty without a rate.
+    /// The due moments and ids of the timers that were due at the floor or before, in order. Empty if the restore has
+    /// no rate.
     order: Vec<(UtcMillis, TimerId)>,
 }
 
@@ -358,8 +360,8 @@ impl Restore {
     }
 }
 
-/// Calls `each` for each timer of a backup while the file is read. A fault later in the file is found after these
-/// calls.
+/// Calls `each` for each timer of a backup while the file is read. A fault that comes later in the file is found only
+/// after these calls.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

@@ -62,7 +62,7 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribed functions. The lock is free during the calls, since such a function may use the clock.
+/// Calls the subscribed functions. The lock is free during the calls, because a subscribed function may use the clock.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
@@ -84,12 +84,12 @@ fn watch() {
     }
 }
 
-/// A difference of more than this number of nanoseconds within a second is a step of the time of day. Gradual
-/// corrections of the clock are smaller.
+/// The least difference that counts as a step of the time of day, in nanoseconds within a second. Gradual corrections
+/// of the clock are smaller.
 const NOTICED: u128 = 2_000_000;
 
-/// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results has a
-/// meaning.
+/// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
+/// function has a meaning.
 fn distance() -> i128 {
     let (instant, wall) = (Timestamp::from(Instant::now()), WallClock::new().now());
     i128::from(wall.as_nanos()) - i128::from(instant.as_nanos())
@@ -104,7 +104,8 @@ mod kernel {
     use std::fs::File;
     use std::io::{self, Read};
 
-    /// Calls `on_step` after each step of the time of day. Returns an error if the kernel does not announce steps.
+    /// Calls `on_step` after each step of the system's time of day. Returns an error if the kernel does not announce
+    /// steps.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
         // The timer never fires at this moment. A step of the clock cancels the wait, and so ends the read below.

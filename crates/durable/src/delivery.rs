@@ -33,12 +33,12 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// The timer's id, which is the same in all deliveries of the timer. A receiver can remember the id so that it does
-    /// not act twice.
+    /// The timer's id, which is the same in all deliveries of the timer. A receiver that remembers the id does not act
+    /// twice.
     pub id: TimerId,
     /// The timer's namespace.
     pub namespace: Box<str>,
-    /// The timer's key. `None` if it has no key.
+    /// The timer's key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
     /// The timer's labels.
     pub labels: Vec<Box<str>>,
@@ -50,14 +50,15 @@ pub struct Delivery {
     pub lateness: Duration,
     /// The number of the attempt: the number of earlier failures, plus one.
     pub attempt: u32,
-    /// The number of this delivery, counted from 1. It exceeds `attempt` if processes died during earlier deliveries.
+    /// The number of this delivery, counted from 1. The number exceeds `attempt` if processes died during earlier
+    /// deliveries.
     pub delivery: u32,
     /// The pause that the timer's policy sets before the next attempt, if this attempt fails.
     pub pause: Duration,
-    /// The trace context that the timer's creator has given.
+    /// The trace context that the timer's creator has given. `None` if there is none.
     pub trace: Option<Box<str>>,
-    /// The token of the lease. With it, a process that shares the store can end the delivery. `None` for a delivery at
-    /// most once, since the store has already removed the timer.
+    /// The token of the lease. By the token, a process that shares the store can end the delivery. `None` for a
+    /// delivery at most once, because the store has already removed the timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
@@ -78,14 +79,15 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only. This caller must then call [`wake`](Self::wake).
-    /// It must hold no lock during that call, since wakers are code of the executor, which may run anything.
+    /// Settles the delivery. Returns true for the first caller only. The first caller must then call
+    /// [`wake`](Self::wake), and must hold no lock during that call. Wakers are code of the executor, and may run
+    /// anything.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Wakes all futures that wait for the settlement.
+    /// Wakes all futures that wait until the delivery is settled.
     pub(crate) fn wake(&self) {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
@@ -98,7 +100,8 @@ impl Settlement {
         self.lock().is_settled
     }
 
-    /// Returns whether the delivery is settled. If it is not settled, [`wake`](Self::wake) will wake this waker.
+    /// Returns whether the delivery is settled. If the delivery is not settled yet, [`wake`](Self::wake) will wake
+    /// `waker`.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
@@ -133,8 +136,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the handler's answer no longer counts: its time is over, the lease was lost, or the runtime
-    /// stops. A handler can call this, and end early. The future of an asynchronous handler is dropped in these cases.
+    /// Returns whether the handler's answer no longer counts. Then the handler's time is over, the lease was lost, or
+    /// the runtime stops. A blocking handler can call this method, and end early. The runtime drops the future of an
+    /// asynchronous handler.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

@@ -10,13 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::thread::{self, JoinHandle, Thread};
 
-/// The future of a handler's work. It has no result, and does not panic.
+/// The work of a handler, as a future. The future has no result, and does not panic.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
-/// The executor must poll each future to its end, or drop it. If it drops a future early, the timer is given back and
-/// delivered again.
+/// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is given
+/// back and delivered again.
 ///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;
@@ -35,7 +35,7 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Executor: Send + Sync + 'static {
-    /// Begins to run the work. The call must not wait for the work's end.
+    /// Begins to run the work of a handler. The call must not wait for the work's end.
     fn spawn(&self, work: Work);
 }
 
@@ -45,7 +45,7 @@ impl<F: Fn(Work) + Send + Sync + 'static> Executor for F {
     }
 }
 
-/// The waker that unparks a thread that waits for a future.
+/// The waker of a thread that waits for a future. Waking unparks the thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -67,7 +67,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Worker threads. Each thread runs one work at a time, until the work ends.
+/// The worker threads of a runtime. Each thread runs one handler's work at a time, until the work ends.
 pub(crate) struct Threads {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -122,7 +122,7 @@ impl Threads {
 }
 
 impl Threads {
-    /// Ends the threads, and waits for them. The caller must ensure that no work runs that may never end.
+    /// Ends the worker threads, and waits for them. Work that may never end must not run.
     pub(crate) fn join(self) {
         let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         drop(self);
@@ -140,7 +140,7 @@ impl Executor for Threads {
 }
 
 /// Drops the work that has not begun. A thread that runs a handler ends when the handler returns. This drop does not
-/// wait for such a thread, since a handler may never return.
+/// wait for the threads, because a handler may never return.
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

@@ -44,7 +44,7 @@ use tourbillon_words::UtcMillis;
 /// A scheduler outside of the process that wakes the program.
 pub trait ExternalScheduler {
     /// Asks for a wake-up at this moment: a start of the program, or a call of [`Timers::look`](crate::Timers::look). A
-    /// new request replaces the earlier request. `None` withdraws the request, since no timer is pending.
+    /// new request replaces the earlier request. `None` withdraws the earlier request, because no timer is pending.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 

@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The answer of a handler, which decides how the timer goes on.
+/// The answer of a handler. The verdict decides whether the timer ends, is delivered again, or waits.
 ///
 /// ```
 /// use tourbillon_durable::Verdict;
@@ -36,13 +36,13 @@ pub enum Verdict {
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once. The text is the error, which is stored with the timer.
+    /// The work can never succeed. The timer is dead at once. The text is the error. The store keeps it with the timer.
     Dead(Box<str>),
     /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
     /// is pending until the moment, under the same id. If the moment is after the timer's greatest age
     /// ([`max_age`](crate::policy::Policy::max_age)), the timer is dead.
     ///
-    /// A timer that is delivered at most once is stored again, since its handler has done nothing yet. If the process
+    /// A timer that is delivered at most once is stored again, because its handler has done nothing yet. If the process
     /// dies before the timer is stored, the timer is lost. An occurrence of a series is stored without its series and
     /// without its key: the next occurrence already exists, and has the key.
     Snooze(UtcMillis),
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
     /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
     ///
-    /// A parked timer keeps its due moment. It can be cancelled, moved and replaced as before.
+    /// A parked timer keeps its due moment. A parked timer can be cancelled, moved and replaced as before.
     /// [`Timers::fire`](crate::Timers::fire) unparks this timer alone. The next occurrence of a series comes only after
     /// the end of the parked occurrence.
     ///
@@ -75,22 +75,22 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The greatest length of a reason to park, in bytes.
+    /// The greatest length of a reason for which a handler parks a timer, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The start of the reason for which timers of a kind without a handler are parked. The kind follows it.
+    /// The beginning of the reason for which timers are parked whose kind has no handler. The name of the kind follows.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// Returns the reason for which timers of a kind without a handler are parked.
+    /// Returns the reason for which the timers of a kind are parked while the kind has no handler.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns whether timers are parked for this reason because their kind has no handler.
+    /// Returns whether this is the reason for which timers are parked whose kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict. If it parks for a reason that handlers must not use, returns a failure instead.
+    /// Returns the verdict. If the verdict parks for a reason that handlers must not use, returns a failure instead.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {
@@ -115,7 +115,7 @@ impl From<()> for Verdict {
     }
 }
 
-/// Converts the result of a handler into a verdict. An error means that the delivery is tried again.
+/// Converts the result of a handler into a verdict. An error becomes [`Verdict::Retry`]: the timer is delivered again.
 impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -130,7 +130,7 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 /// The common interface of all kinds of handlers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Begins to handle a delivery. The payload is parsed in this call or in the future.
+    /// Begins to handle a delivery. The payload is parsed during this call, or later by the returned future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
     /// Returns whether the handler blocks the thread on which it is polled.
@@ -203,7 +203,8 @@ where
     }
 }
 
-/// Parses the payload as JSON. Fails with a verdict that makes the timer dead, since the bytes will never change.
+/// Parses the payload as JSON. Fails with a verdict that makes the timer dead, because another attempt would read the
+/// same bytes.
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
         .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))

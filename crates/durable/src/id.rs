@@ -32,13 +32,13 @@ impl TimerId {
         Self(Uuid::now_v7())
     }
 
-    /// Makes a random id that no other call returns. Such ids have no order in time.
+    /// Makes a random id that no other call returns. These random ids have no order in time.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits. This is for callers that choose the ids of their timers. If a creation is repeated
-    /// under the same id, only one timer is made.
+    /// Makes the id with these bits. The function is for callers that choose the ids of their timers. If a creation is
+    /// repeated under the same id, only one timer is made.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -51,7 +51,7 @@ impl TimerId {
         Self(Uuid::from_u128(bits))
     }
 
-    /// Returns the bits of the id.
+    /// Returns the id as a number of 128 bits.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()

@@ -9,11 +9,11 @@ use tourbillon_words::UtcMillis;
 pub enum State {
     /// The timer waits for its due moment.
     Pending,
-    /// A process has claimed the timer and delivers it. That process is the holder of the lease.
+    /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer waits until it is unparked from this reason. Its due moment does not matter.
+    /// The timer waits until it is unparked from this reason. The due moment does not matter while the timer is parked.
     Parked(Box<str>),
-    /// The timer is delivered no more. It stays stored until it is replayed or removed.
+    /// The timer is delivered no more. The dead timer stays stored until it is replayed or removed.
     Dead(Death),
 }
 
@@ -22,10 +22,10 @@ pub enum State {
 pub struct Lease {
     /// The token of the claim that gave the timer to the holder.
     pub token: Token,
-    /// The moment at which the lease ends, unless it is renewed.
+    /// The moment at which the lease ends, unless the holder renews the lease.
     pub until: UtcMillis,
-    /// The reason, if the timer was withdrawn during this delivery. Then no other delivery follows, even if this
-    /// delivery fails.
+    /// The reason why the timer was withdrawn during this delivery. No other delivery follows then, even if this
+    /// delivery fails. `None` if the timer was not withdrawn.
     pub withdrawn: Option<Withdrawal>,
 }
 
@@ -38,16 +38,16 @@ pub struct Token {
     pub claim: u64,
 }
 
-/// The reason why a timer was withdrawn: it ends without a successful delivery.
+/// The reason why a timer was withdrawn. A withdrawn timer ends without a successful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Withdrawal {
-    /// The timer was cancelled.
+    /// A caller cancelled the timer.
     Cancelled,
-    /// A new timer took the timer's key.
+    /// The timer lost its key to a new timer that replaced it.
     Replaced,
 }
 
-/// The reason why a timer is dead, and the moment since which it is.
+/// The reason why a timer is dead, and the moment at which it died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
     /// The reason why the timer is dead.
@@ -62,7 +62,7 @@ pub struct Death {
 pub enum DeathReason {
     /// The greatest number of failed deliveries, which the policy sets, was reached.
     Attempts,
-    /// The greatest number of deliveries, which the policy sets, was reached. Some of them ended without an answer:
+    /// The greatest number of deliveries, which the policy sets, was reached. Some deliveries ended without an answer:
     /// their process died, or their lease ended.
     Deliveries,
     /// At its next delivery the timer would be older than the policy permits.
@@ -75,7 +75,7 @@ pub enum DeathReason {
 }
 
 impl State {
-    /// Returns the phase to which the state belongs.
+    /// Returns the phase of a timer in this state.
     ///
     /// ```
     /// use tourbillon_durable::state::{Phase, State};

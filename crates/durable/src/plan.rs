@@ -39,7 +39,8 @@ pub enum Plan {
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
-        /// Whether instants in a gap of local time are left out. Otherwise such an instant comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
     /// An instant on a day of each month, in a time zone of the IANA database.
@@ -52,20 +53,21 @@ pub enum Plan {
         zone: Box<str>,
         /// Whether the last day is used in a month that is too short for the day. Otherwise this month is left out.
         last_if_short: bool,
-        /// Whether instants in a gap of local time are left out. Otherwise such an instant comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
 }
 
-/// Decides about instants that passed while an occurrence had not ended. This happens after a downtime, or when a
-/// delivery takes longer than the period.
+/// Decides about instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
+/// when a delivery takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
-    /// The passed instants are left out and counted. The late occurrence itself is delivered, if its policy for late
-    /// deliveries permits that.
+    /// The passed instants are left out and counted. The late occurrence itself is delivered if the timer's policy
+    /// permits its lateness.
     #[default]
     Skip,
-    /// Each passed instant gets its occurrence. The occurrences come one after the other.
+    /// Each passed instant gets an occurrence. The occurrences are delivered one after the other.
     All,
 }
 
@@ -89,7 +91,7 @@ impl core::fmt::Display for PlanError {
 }
 
 impl PlanError {
-    /// Returns whether the fault is in the cron expression.
+    /// Returns whether the plan is not valid because of its cron expression.
     ///
     /// ```
     /// use tourbillon_durable::plan::Plan;
@@ -104,7 +106,7 @@ impl PlanError {
         matches!(**error, EmptyExpression | Syntax { .. } | NeverFires { .. })
     }
 
-    /// Returns whether the fault is in the time zone.
+    /// Returns whether the plan is not valid because of its time zone.
     #[must_use]
     pub fn is_about_zone(&self) -> bool {
         let Self::Calendar(error) = self else { return false };
@@ -123,7 +125,7 @@ impl From<CalendarError> for PlanError {
     }
 }
 
-/// The parsed form of a plan. It computes instants without parsing the plan again.
+/// The parsed form of a plan. By this form, instants are computed without parsing the plan again.
 pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
@@ -221,7 +223,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Fails if the plan is not valid.
+    /// Fails with the reason if the plan is not valid.
     pub(crate) fn validate(&self) -> Result<(), PlanError> {
         self.instants().map(drop)
     }
@@ -240,8 +242,8 @@ impl Plan {
         })
     }
 
-    /// Returns the first instant after `instant`. Returns `None` if the plan has no further instant before the year
-    /// 10000, or if it is not valid.
+    /// Returns the plan's first instant after `instant`. Returns `None` if the plan has no further instant before the
+    /// year 10000, or if the plan is not valid.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -256,7 +258,7 @@ impl Plan {
         self.instants().ok()?.next_after(instant)
     }
 
-    /// Returns the next `count` instants after `instant`.
+    /// Returns the plan's next `count` instants after `instant`.
     ///
     /// # Errors
     ///
@@ -309,20 +311,21 @@ impl Instants {
     }
 }
 
-/// The next occurrence of a series, and the number of instants that were left out.
+/// The next occurrence of a series, and the number of instants that were left out before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
     /// The instant of the next occurrence; `None` if the series has ended.
     pub instant: Option<UtcMillis>,
-    /// The number of instants that are left out before the next occurrence. It is at most [`MOST_COUNTED`].
+    /// The number of instants that are left out before the next occurrence. The number is at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 
-/// The number of left-out instants up to which they are counted. Further instants are left out without being counted.
+/// The greatest number of left-out instants that are counted. Further left-out instants are not counted.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// Computes the next occurrence. The present occurrence was scheduled for `scheduled`, and ends at `now`.
+    /// Computes the next occurrence of the series. The present occurrence was scheduled for `scheduled`, and ends at
+    /// `now`.
     ///
     /// ```
     /// use std::time::Duration;

@@ -19,15 +19,15 @@ pub use tourbillon_words::Guarantee;
 pub struct Policy {
     /// The number of failures after which the timer is dead. 10 by default; 0 counts as 1.
     pub attempts: u32,
-    /// The number of deliveries after which the timer is dead, even without a reported failure. This limits deliveries
-    /// whose processes died or whose leases ended. 20 by default; 0 counts as 1.
+    /// The number of deliveries after which the timer is dead, even without a reported failure. The limit also counts
+    /// deliveries whose processes died or whose leases ended. 20 by default; 0 counts as 1.
     pub deliveries: u32,
     /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or the end of a
     /// lease, a delivery beyond this age is not planned: the timer is dead. A delivery may still begin late, for
     /// example after a downtime. [`misfire`](Self::misfire) decides about late deliveries. `None` by default, which
     /// means no limit.
     pub max_age: Option<Duration>,
-    /// The pauses after failures.
+    /// The lengths of the pauses that follow the timer's failures.
     pub backoff: Backoff,
     /// The time in which a handler must answer. 30 s by default.
     pub timeout: Duration,
@@ -57,7 +57,7 @@ impl Default for Policy {
 
 impl Policy {
     /// Returns the time from the scheduled moment of the timer with this id to its due moment. The time is less than
-    /// [`jitter`](Self::jitter). It is always the same for the same id.
+    /// [`jitter`](Self::jitter). The same id always gives the same time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -75,7 +75,7 @@ impl Policy {
     }
 }
 
-/// The lengths of the pauses after failures.
+/// The lengths of the pauses that follow the failures of a timer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,21 +90,21 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Backoff {
-    /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks. A random part of up to a
-    /// fifth is added to each pause.
+    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks. A random
+    /// part of up to a fifth is added to each pause.
     #[default]
     Standard,
-    /// The same pause each time.
+    /// Each pause has this length.
     Fixed(Duration),
-    /// A random pause. Its upper bound is `first` after the first failure, and doubles after each further failure, up
-    /// to `max`.
+    /// Each pause is random, with an upper bound. The bound is `first` after the first failure, and doubles with each
+    /// further failure, up to `max`.
     Exponential {
-        /// The upper bound of the first pause.
+        /// The upper bound of the pause after the first failure.
         first: Duration,
-        /// The upper bound of all pauses.
+        /// The greatest value that the upper bound of a pause reaches.
         max: Duration,
     },
-    /// These pauses in their order. After them the last pause is repeated. An empty ladder means no pause.
+    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty ladder means no pause.
     Ladder(Vec<Duration>),
 }
 
@@ -112,7 +112,7 @@ const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000
 
 impl Backoff {
     /// Returns the pause after the timer's failure number `failures`, counted from 1. The same timer and number always
-    /// give the same pause, since its random part follows from both.
+    /// give the same pause, because its random part follows from both.
     ///
     /// ```
     /// use std::time::Duration;
@@ -174,7 +174,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Misfire {
-    /// The timer is delivered, no matter how late it is.
+    /// The timer is delivered, however late the delivery is.
     #[default]
     Fire,
     /// The timer is skipped if it is late by more than this time. A timer that has failed before is not skipped.

@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of a record's bytes. If the bytes change, they need a new version, and each store needs a new layout. A
-/// test of a store that several processes share fails otherwise.
+/// The version of the bytes of a record (a stored timer). If the form of the bytes changes, it needs a new version, and
+/// each store needs a new layout. Otherwise a test of a store that several processes share fails.
 pub(crate) const VERSION: u8 = 3;
 
-/// The length of the checksum, in bytes.
+/// The length of the checksum in a record (a stored timer), in bytes.
 const CHECKSUM: usize = 4;
 
-/// The fields of a record that follow the namespace.
+/// The fields of a record (a stored timer) that follow the namespace.
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     key: Option<Cow<'a, str>>,
@@ -40,15 +40,15 @@ struct Fields<'a> {
     created_before: i64,
     /// The milliseconds from the scheduled moment to the due moment.
     scheduled_before: i64,
-    /// The other fields. `None` if all of them have their defaults.
+    /// The other fields of the timer. `None` if each of them has its default.
     others: Option<Others<'a>>,
 }
 
-/// The fields that have their defaults in most pending timers.
+/// The fields of a record (a stored timer) that have their defaults in most pending timers.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Others<'a> {
     labels: Cow<'a, [Box<str>]>,
-    /// The policy. `None` for the default policy.
+    /// The timer's policy. `None` for the default policy.
     policy: Option<Cow<'a, Policy>>,
     series: Option<Cow<'a, Series>>,
     deliveries: u32,
@@ -75,19 +75,19 @@ impl Default for Others<'_> {
     }
 }
 
-/// Returns the milliseconds from `from` to `to`. The result is negative if `to` is earlier. It cannot overflow, since
-/// moments end in the year 9999, far below 2^63.
+/// Returns the milliseconds from `from` to `to`. The result is negative if `to` is earlier. The result cannot overflow,
+/// because moments end in the year 9999, far below 2^63.
 fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
 
-/// Returns the moment that is `distance` milliseconds before `moment`. Returns `None` if no moment can express it.
+/// Returns the moment that is `distance` milliseconds before `moment`. Returns `None` if no such moment exists.
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
-/// The reason why a record cannot be read.
+/// The reason why a record (a stored timer) cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// The record has this version, which this program does not read.
@@ -110,7 +110,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Computes the checksum of an id and a record. `record` is the bytes before the checksum.
+/// Computes the checksum of a timer's id and its record. `record` has the record's bytes before the checksum.
 fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());
@@ -118,7 +118,7 @@ fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     hasher.finalize().to_le_bytes()
 }
 
-/// Returns the record of a timer.
+/// Returns the record of a timer: the bytes that a store keeps.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let others = Others {
         labels: Cow::Borrowed(&timer.labels),
@@ -151,7 +151,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     record
 }
 
-/// Returns the timer whose id and record these are. Fails if the record cannot be read.
+/// Reads the timer with this id from its record. Fails if the record cannot be read.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     let version = *record.first().ok_or(Unreadable::Form)?;
     if version != VERSION {
@@ -189,12 +189,14 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     })
 }
 
-/// Returns the namespace of a record. The other fields may be unreadable. `None` if the namespace is unreadable, too.
+/// Returns the namespace in a record, even if the other fields are unreadable. Returns `None` if the namespace is
+/// unreadable.
 pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// Returns the namespace and the key that a damaged record seems to have. They help a person to find the timer.
+/// Returns the namespace and the key that a damaged record seems to have. The two names help a person to find the
+/// timer.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
     // The key is the first field after the namespace.
@@ -202,7 +204,7 @@ pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     Some((namespace, key.map(str::to_owned)))
 }
 
-/// Splits a record into the namespace and the bytes after it.
+/// Splits a record (a stored timer) into the namespace and the bytes after the namespace.
 fn split(record: &[u8]) -> Option<(&str, &[u8])> {
     let (_version, rest) = record.split_first()?;
     let (length, rest) = rest.split_first()?;

@@ -21,8 +21,8 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// Returns a sample of each state of a timer. When a state is added, this function does not compile until it has a
-/// sample.
+/// Returns a sample of each state of a timer. When a state is added to the enum, this function does not compile until
+/// it returns a sample of it.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -141,7 +141,8 @@ pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Fails unless the file has exactly these rows. Each row has a name and bytes. The path of the file is below `src`.
+/// Fails unless the file has exactly these rows. Each row has a name and bytes. `file` is the path of the file below
+/// `src`.
 #[track_caller]
 pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
     let mut lines = String::new();

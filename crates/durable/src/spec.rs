@@ -38,7 +38,7 @@ pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
 /// The moment at which a timer is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The timer is due this time after the store accepts it, by the store's clock.
+    /// The timer is due this time after the store accepts the timer, by the store's clock.
     After(Duration),
     /// The timer is due at this moment, or at once if the moment has passed.
     At(UtcMillis),
@@ -99,12 +99,12 @@ impl<P> Spec<P> {
         }
     }
 
-    /// Makes the timer due this time after the store accepts it, by the store's clock.
+    /// Makes the timer due `delay` after the store accepts it, by the store's clock.
     pub fn after(self, delay: Duration) -> Self {
         Self { due: Some(Due::After(delay)), ..self }
     }
 
-    /// Makes the timer due at this moment. If the moment has passed, the timer is due at once, and
+    /// Makes the timer due at `moment`. If the moment has passed, the timer is due at once, and
     /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) the
     /// timer stays due at the passed moment, so the policy decides whether it is too late.
     ///
@@ -157,7 +157,7 @@ impl<P> Spec<P> {
     }
 
     /// Gives the timer a key, by which callers find, move and cancel it. If another timer has the key, the new timer is
-    /// refused. [`if_present`](Self::if_present) can change that.
+    /// refused. [`if_present`](Self::if_present) can set another rule.
     ///
     /// ```
     /// use tourbillon_durable::Rejection;
@@ -200,7 +200,7 @@ impl<P> Spec<P> {
         Self { if_present, ..self }
     }
 
-    /// Adds a label. A label lists or cancels all timers that have it.
+    /// Adds a label. By a label, callers list or cancel all timers that have it.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.labels.push(label.into());
         self
@@ -217,7 +217,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets the pauses after failures.
+    /// Sets the lengths of the pauses that follow the timer's failures.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.policy.backoff = backoff;
         self
@@ -229,7 +229,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets whether a late delivery is made or skipped.
+    /// Sets whether a late delivery is made, or skipped if it is too late.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self
@@ -257,10 +257,10 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Makes the timer the first occurrence of a series. The store's clock decides when it is due: at the first instant
-    /// of the plan after the timer was accepted. With a fixed period it is due one period after that.
-    /// [`after`](Self::after) and [`at`](Self::at) set another moment for the first occurrence, which need not be an
-    /// instant of the plan. Every further occurrence follows from the plan.
+    /// Makes the timer the first occurrence of a series. The occurrence is due at the first instant of the plan after
+    /// the store accepts it. With a fixed period, it is due one period after the store accepts it. The store's clock
+    /// counts. [`after`](Self::after) and [`at`](Self::at) set another moment for the first occurrence, which need not
+    /// be an instant of the plan. Every further occurrence follows from the plan.
     ///
     /// # Errors
     ///
@@ -312,7 +312,8 @@ impl<P> Spec<P> {
         Self { plan: Some((plan, missed, Some(end))), ..self }
     }
 
-    /// Sets the trace context, in the form of the header `traceparent`. The handler gets it with each delivery.
+    /// Sets the trace context, in the form of the header `traceparent`. The handler gets the context with each
+    /// delivery.
     pub fn trace(self, trace: impl Into<Box<str>>) -> Self {
         Self { trace: Some(trace.into()), ..self }
     }
@@ -363,13 +364,13 @@ const MOST_LABELS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The timer with this id already has the key.
+    /// The timer with this id already has the key of the new timer.
     KeyExists(TimerId),
     /// The payload has this number of bytes, and exceeds the limit.
     PayloadTooLong(usize),
-    /// The payload could not be written as JSON.
+    /// The payload could not be written as JSON, for the reason in this text.
     Payload(Box<str>),
-    /// This part exceeds its limit: a key, a name, a label, or the number of labels.
+    /// The named part exceeds its limit: a key, a name, a label, or the number of labels.
     TooLong(&'static str),
     /// The due moment is later than the limit permits, or after the year 9999.
     DueTooFar,
@@ -380,9 +381,9 @@ pub enum Rejection {
     /// The runtime has no handler for this kind.
     UnknownKind(Box<str>),
     /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
-    /// been stored. Then repeat the call with the same id.
+    /// been stored. Then the caller should repeat the call with the same id.
     Store(StoreError),
-    /// The runtime is shut down.
+    /// The runtime is shut down, and takes no new timers.
     ShutDown,
 }
 
@@ -403,7 +404,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The error of a timer that was not stored. It contains the reason and the payload.
+/// The error of a timer that was not stored. The error contains the reason and the payload.
 ///
 /// ```
 /// use tourbillon_durable::Rejection;
@@ -425,7 +426,7 @@ impl fmt::Display for Rejection {
 pub struct ScheduleError<P> {
     /// The reason why the timer was not stored.
     pub reason: Rejection,
-    /// The payload, so that the caller can use it again.
+    /// The payload of the timer, so that the caller can use it again.
     pub payload: P,
 }
 
@@ -438,7 +439,7 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// Makes the timer that this description describes, accepted at `now`. `payload` has the bytes of the payload. If
+    /// Makes the timer of this description, accepted by the store at `now`. `payload` has the bytes of the payload. If
     /// the description has no id, `fresh` makes an id for its namespace and key.
     pub(crate) fn to_timer(
         &self,

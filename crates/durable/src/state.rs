@@ -31,7 +31,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The longest possible lease. If a lease ends later than this from now, a clock that was ahead has set its end.
+/// The longest possible lease. If the rest of a lease is longer, its end was set while the clock was ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// An event that may change a timer's state.
@@ -41,33 +41,32 @@ pub enum Event {
     Claim {
         /// The token of the claim, by which the holder is recognised later.
         token: Token,
-        /// The moment at which the lease ends.
+        /// The moment at which the new lease ends.
         until: UtcMillis,
     },
-    /// The holder of the lease renews it, since the delivery goes on.
+    /// The holder of the lease renews the lease, because the delivery goes on.
     Renew {
         /// The token of the claim by which the holder got the lease.
         token: Token,
-        /// The new end of the lease. An end before the present end is ignored. There is one exception: if the present
-        /// end is more than a day later than the new end, a clock that was ahead has set it. Then the new end counts.
+        /// The new end of the lease. An end before the present end is usually ignored. If the present end is more than
+        /// a day later, it was set while the clock was ahead. Then the new end counts.
         until: UtcMillis,
     },
-    /// The delivery succeeded.
+    /// The delivery of the lease with this token succeeded.
     Ack(Token),
     /// The delivery was later than the timer's policy permits, so the handler was not called.
     Skip(Token),
-    /// The delivery failed.
+    /// The delivery of the lease with this token failed.
     Fail(Token, Failure),
-    /// The handler wants the timer delivered again at this moment. This does not count as a failure.
+    /// The handler wants the timer delivered again at this moment. The delivery does not count as a failure.
     Snooze(Token, UtcMillis),
-    /// The holder gives its lease back, since the handler has not begun or will not go on.
+    /// The holder gives its lease back. Either the handler has not begun, or it will not go on.
     Release(Token),
-    /// The lease has ended, or its holder is gone.
+    /// The lease has ended by its time, or its holder is gone.
     Expire,
     /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),
-    /// The timer is parked for this reason. If a holder parks the timer it delivers, the event has the token of its
-    /// lease.
+    /// The timer is parked for this reason. If the holder of a lease parks the timer, the event has the lease's token.
     Park(Box<str>, Option<Token>),
     /// The timer is no longer parked, and becomes pending.
     Unpark,
@@ -80,30 +79,30 @@ pub enum Event {
 /// A failed delivery, as reported by its handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The text of the error.
+    /// The text of the error that the handler reported.
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
-    /// Whether the handler rules out that another delivery can succeed. The timer is then dead.
+    /// Whether the handler reports that no later delivery can succeed. The timer is then dead.
     pub is_final: bool,
 }
 
-/// The result of a transition: the timer stays stored, or it is removed.
+/// The result of an event: the timer stays stored, or it is removed.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {
-    /// The timer is stored in this new state.
+    /// The timer stays stored, with its new state.
     Stays(Timer),
-    /// The timer is removed, since it has ended in this way.
+    /// The timer has ended in this way, and is removed.
     Ends(End),
 }
 
 /// The way in which a removed timer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A delivery succeeded, or a timer delivered at most once was claimed.
+    /// A delivery succeeded. Or a timer that is delivered at most once was claimed.
     Done,
-    /// The delivery was skipped since it was too late.
+    /// The delivery was skipped because it was too late.
     Skipped,
     /// The timer was withdrawn for this reason.
     Withdrawn(Withdrawal),
@@ -117,7 +116,7 @@ pub enum Refusal {
     State(Phase),
     /// The timer is claimed before its due moment (D1).
     NotDue,
-    /// The token does not belong to the present lease: that lease was lost or has ended (D2).
+    /// The token is not the token of the timer's present lease. The lease with this token was lost or has ended (D2).
     Stale,
 }
 
@@ -129,7 +128,7 @@ fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     }
 }
 
-/// Returns a copy of the timer in this state.
+/// Returns a copy of the timer with this state instead of its own.
 fn with(timer: &Timer, state: State) -> Timer {
     Timer { state, ..timer.clone() }
 }
@@ -352,8 +351,8 @@ impl Event {
     }
 }
 
-/// Lists all transitions: the phase before the event, the kind of the event, and the possible phases after it. Any
-/// other event is refused.
+/// Lists all transitions of a timer: the phase before an event, the kind of the event, and the possible phases after
+/// it. An event that is not listed for a phase is refused.
 pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
     use EventKind::{
         Ack, Claim, Expire, Fail, Move, Park, Release, Renew, Replay, Skip, Snooze, Unpark, Withdraw,

@@ -39,7 +39,7 @@ fn states() -> Vec<State> {
     ]
 }
 
-/// Returns timers in every state, in all variants that matter for a transition.
+/// Returns timers in every state, with all variants of fields that matter for a transition.
 fn timers() -> Vec<Timer> {
     let mut timers = Vec::new();
     for state in states() {
@@ -96,7 +96,7 @@ fn phase_of(next: &Next) -> Phase {
     }
 }
 
-/// Checks that [`step`] makes exactly the transitions of the list.
+/// Checks that [`step`] makes exactly the transitions that the list of transitions has.
 #[test]
 fn the_list_is_the_function() {
     let mut seen: BTreeMap<(Phase, EventKind), BTreeSet<Phase>> = BTreeMap::new();

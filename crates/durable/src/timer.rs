@@ -28,7 +28,7 @@ pub enum Address {
     Key(KeyOf),
 }
 
-/// A key together with its namespace.
+/// A timer's key together with the key's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyOf {
     /// The namespace. Empty in a program without namespaces.
@@ -98,17 +98,17 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The id of the timer. It is the same in each delivery of the timer.
+    /// The id of the timer. Each delivery of the timer has this id.
     pub id: TimerId,
     /// The namespace in which the key and the labels are valid.
     pub namespace: Box<str>,
     /// The key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
-    /// The kind, whose handler gets the timer.
+    /// The timer's kind. The handler of this kind gets the timer.
     pub kind: Box<str>,
-    /// The argument for the handler.
+    /// The bytes that the handler gets as its argument.
     pub payload: Payload,
-    /// The labels. A label lists or cancels all timers that have it.
+    /// The labels. By a label, callers list or cancel all timers that have it.
     pub labels: Vec<Box<str>>,
     /// The policy for failed and late deliveries.
     pub policy: Policy,
@@ -120,18 +120,18 @@ pub struct Timer {
     pub scheduled: UtcMillis,
     /// The moment from which on the timer may be delivered.
     pub due: UtcMillis,
-    /// The number of deliveries that began, without deliveries that were given back.
+    /// The number of deliveries that began. Deliveries that were given back do not count.
     pub deliveries: u32,
     /// The number of deliveries that failed.
     pub failures: u32,
-    /// The error of the last delivery that failed.
+    /// The error of the last failed delivery. `None` if no delivery has failed.
     pub last_error: Option<Box<str>>,
     /// The state of the timer, with the data of that state.
     pub state: State,
     /// The trace context of the timer's creator, in the form of the header `traceparent`.
     pub trace: Option<Box<str>>,
-    /// Whether the caller chose the id. After such a timer's end the store remembers the id for an hour. So a repeated
-    /// creation makes no second timer.
+    /// Whether the caller chose the id. The store remembers a chosen id until an hour after the timer's end. So a
+    /// repeated creation makes no second timer.
     pub has_chosen_id: bool,
 }
 
@@ -154,7 +154,7 @@ impl Timer {
         self.policy.backoff.pause(self.id, self.failures.saturating_add(1))
     }
 
-    /// Makes a pending timer that is due at this moment. It has no namespace, key, payload or labels, and has the
+    /// Makes a pending timer that is due at `due`. The timer has no namespace, key, payload or labels, and has the
     /// default policy.
     ///
     /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec) instead. This function is for

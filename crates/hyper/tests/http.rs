@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Receives the result of each connection when the connection ends.
 type Endings = Receiver<Result<(), String>>;
 
-/// A runtime, an engine, and hyper's timer on the engine.
+/// A runtime of tokio, an engine, and a timer for hyper that runs on the engine.
 struct Test {
     runtime: Runtime,
     engine: Engine<Wakeup>,
@@ -125,7 +125,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
 
 // --- Headers ---
 
-/// Starts hyper's own server for HTTP/1, with this time limit for headers.
+/// Starts hyper's own server for HTTP/1. `limit` is the time limit for headers.
 fn http1_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     let mut http = http1::Builder::new();
     http.timer(test.timer.clone()).header_read_timeout(limit);
@@ -135,7 +135,7 @@ fn http1_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     })
 }
 
-/// Starts hyper-util's server for HTTP/1 and HTTP/2, with this time limit for headers.
+/// Starts hyper-util's server for HTTP/1 and HTTP/2. `limit` is the time limit for headers.
 fn auto_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(test.timer.clone()).header_read_timeout(limit);
@@ -188,7 +188,8 @@ fn a_slow_header_ends_its_connection_on_auto() {
 const INTERVAL: Duration = Duration::from_millis(150);
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Starts hyper's own server for HTTP/2. It sends pings, and waits for an answer for at most `timeout`.
+/// Starts hyper's own server for HTTP/2. The server sends pings, and waits for the answer to a ping for at most
+/// `timeout`.
 fn http2_server(test: &Test, timeout: Duration) -> (SocketAddr, Endings) {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(test.timer.clone()).keep_alive_interval(INTERVAL).keep_alive_timeout(timeout);
@@ -198,7 +199,7 @@ fn http2_server(test: &Test, timeout: Duration) -> (SocketAddr, Endings) {
     })
 }
 
-/// Returns the types of the complete frames at the beginning of `bytes`.
+/// Returns the types of the complete HTTP/2 frames at the beginning of `bytes`.
 fn frames(mut bytes: &[u8]) -> Vec<u8> {
     let mut types = Vec::new();
     while let [high, middle, low, kind, _flags, _, _, _, _, rest @ ..] = bytes {
@@ -296,7 +297,8 @@ fn a_server_that_answers_no_ping_is_given_up_after_the_keep_alive_timeout() {
 
 // --- The pool ---
 
-/// Starts a server for a client's pool. When a connection ends, reports how long ago its last answer was sent.
+/// Starts a server for a client with a pool of connections. At the end of each connection, the server reports how long
+/// ago it sent the last answer.
 fn peer_of_a_pool() -> (SocketAddr, Receiver<Duration>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();

@@ -29,7 +29,7 @@ const HELLO: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
 /// The length of a body that is larger than the system's buffers for a connection, in bytes.
 const LARGE: usize = 48 << 20;
 
-/// A running server, which ends when this value is dropped.
+/// A running example server. The server ends when this value is dropped.
 struct Server {
     address: SocketAddr,
     endings: Receiver<(SocketAddr, Ending)>,
@@ -145,7 +145,7 @@ impl Client {
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
-    /// Waits until the server ends the connection. The end may be a reset, since the server does not read bytes that
+    /// Waits until the server ends the connection. The end may be a reset, because the server does not read bytes that
     /// are still on their way.
     fn await_end_or_reset(&self) {
         let end = (&self.stream).read_exact(&mut [0]).expect_err("the server has nothing to say").kind();
@@ -383,7 +383,7 @@ fn a_handler_that_takes_too_long_is_given_up_and_the_connection_is_not() {
 
 // --- All of it ---
 
-/// Sends requests one after another until `is_over` is set. Returns the number of answers.
+/// Sends requests one after another until `is_over` is set. Returns the number of answers that came.
 fn ask_until(is_over: &AtomicBool, client: &Client) -> usize {
     let (begin, mut answered) = (Instant::now(), 0);
     while !is_over.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {

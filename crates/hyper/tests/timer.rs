@@ -43,7 +43,7 @@ impl Wake for Bell {
     }
 }
 
-/// A sleep of another implementation of hyper's timer. It is over at once.
+/// A sleep that does not come from this crate. The sleep is over at once.
 struct Foreign;
 
 impl Sleep for Foreign {}

@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SECONDS: usize = 6;
-/// The second of a run in which the first timeout is set.
+/// The second in which the first timeout is set, counted from the start of a run.
 const FIRST: usize = 3;
 const GOAL: Duration = Duration::from_millis(1);
-/// The length of the timeouts. No request takes this long.
+/// The length of each timeout. No request takes this long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for an answer before it calls the service dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kinds of requests: the service wraps only the second kind in a timeout.
+/// The kinds of requests are `PLAIN` and `WITH_TIMEOUT`. The service sets a timeout only for `WITH_TIMEOUT`.
 const PLAIN: u8 = 0;
 const WITH_TIMEOUT: u8 = 1;
 
@@ -105,7 +105,8 @@ async fn work(request: u8) -> u8 {
     request
 }
 
-/// Blocks the first caller for `stall`. Callers that come during that time wait as well, as for the start of an engine.
+/// Blocks the first caller for `stall`. Callers that come during that time also wait, as they would for the start of an
+/// engine.
 fn block_the_first(stall: Duration) {
     static FIRST: OnceLock<()> = OnceLock::new();
     FIRST.get_or_init(|| thread::sleep(stall));
@@ -197,7 +198,7 @@ fn ask(address: SocketAddr, begin: Instant, first: u32, options: &Options) -> Re
 
 // --- The figures ---
 
-/// Percentiles of the latencies of one second, in microseconds.
+/// The percentiles of the latencies in a single second of a run, in microseconds.
 #[derive(Clone, Copy)]
 struct Figures {
     p50: f64,
@@ -206,7 +207,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Computes the percentiles. The latencies must be sorted.
+    /// Computes the percentiles of a second's latencies. The latencies must be sorted.
     fn of(latencies: &[Duration]) -> Self {
         let rank = |percent: usize| (latencies.len() * percent).div_ceil(100).saturating_sub(1);
         let at = |percent| latencies.get(rank(percent)).map_or(f64::NAN, |latency| micros(*latency));

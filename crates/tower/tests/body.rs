@@ -18,8 +18,8 @@ use tourbillon_tower::{Elapsed, Part, TimeoutBody, TimeoutError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The results of the next polls of a body: data, the end, or an error. If the script is empty, a poll finds nothing
-/// yet.
+/// The results that the next polls of a body return: data, the end, or an error. While the script is empty, a poll
+/// returns "pending".
 type Script = Arc<Mutex<VecDeque<Option<io::Result<&'static str>>>>>;
 
 /// A body whose polls return the entries of a script.
@@ -50,7 +50,7 @@ struct Test {
     script: Script,
 }
 
-/// The result of a poll of the limited body.
+/// The result of a poll of a body with limits.
 #[derive(Debug, PartialEq, Eq)]
 enum Given {
     Nothing,

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A request that says how the service must behave.
+/// A request that tells the service how to behave.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Answer,
@@ -104,7 +104,7 @@ fn alive(engine: &DrivenEngine<Wakeup>) -> u64 {
     engine.handle().stats().owned.alive
 }
 
-/// Returns the error of the limit from a response that has failed by its limit.
+/// Returns the error of the limit from a response that failed because its limit has passed.
 fn elapsed(outcome: Poll<Result<u32, TimeoutError<io::Error>>>) -> Elapsed {
     match outcome {
         Poll::Ready(Err(TimeoutError::Elapsed(elapsed))) => elapsed,

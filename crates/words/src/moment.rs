@@ -33,8 +33,8 @@ pub struct UtcMillis(u64);
 impl UtcMillis {
     /// The start of 1970.
     pub const ZERO: Self = Self(0);
-    /// The last possible moment, 9999-12-30T22:00:00Z. It is in the year 9999 in every time zone. No timer is due
-    /// later.
+    /// The last possible moment, 9999-12-30T22:00:00Z. This moment is in the year 9999 in every time zone. No timer is
+    /// due later.
     pub const MAX: Self = Self(253_402_207_200_000);
 
     /// Returns the moment that is `millis` milliseconds after the start of 1970. A later moment than [`MAX`](Self::MAX)
@@ -70,15 +70,16 @@ impl UtcMillis {
         Self(nanos / 1_000_000)
     }
 
-    /// Returns the number of nanoseconds since the start of 1970. For moments after the year 2553 it is the greatest
-    /// number.
+    /// Returns the number of nanoseconds since the start of 1970. For moments after the year 2553 the result is the
+    /// greatest number.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0.saturating_mul(1_000_000)
     }
 
-    /// Returns the end of a delay that begins when a clock shows this moment. It is a millisecond later than the sum.
-    /// The clock's time is rounded down to a millisecond, so an exact sum could make a timer early.
+    /// Returns the end of a delay that begins when a clock shows this moment. The result is a millisecond later than
+    /// the sum of moment and delay. The clock's time is rounded down to a millisecond, so the exact sum could make a
+    /// timer early.
     ///
     /// ```
     /// use std::time::Duration;
@@ -93,7 +94,7 @@ impl UtcMillis {
     }
 }
 
-/// Converts a number that was stored or sent. A later moment than [`UtcMillis::MAX`] becomes `MAX`.
+/// Converts a stored or sent number of milliseconds into a moment. A moment after [`UtcMillis::MAX`] becomes `MAX`.
 impl From<u64> for UtcMillis {
     fn from(millis: u64) -> Self {
         Self::from_millis(millis)
@@ -106,7 +107,8 @@ impl From<UtcMillis> for u64 {
     }
 }
 
-/// Returns the sum, at most [`UtcMillis::MAX`]. Parts of a millisecond are rounded up, so that no timer is early.
+/// Returns the moment `delay` later, at most [`UtcMillis::MAX`]. A part of a millisecond is rounded up, so that no
+/// timer is early.
 impl Add<Duration> for UtcMillis {
     type Output = Self;
 

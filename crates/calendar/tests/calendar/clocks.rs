@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 use jiff::civil::time;
 use tourbillon_calendar::{Calendar, DstPolicy, ShortMonth};
 
-/// A change of clocks in a zone, with the runs around it. The runs are after `from` up to `to`. They are given as the
-/// day of the month and the time, with the offset.
+/// A change of a zone's clocks, with the expected runs after `from` up to `to`. Each run is a day of the month and a
+/// time, with the offset.
 struct Change {
     zone: &'static str,
     month: &'static str,
@@ -199,8 +199,8 @@ fn clocks_are_changed() {
     }
 }
 
-/// If runs of a fixed calendar on two days come to the same instant, they are one run. A run of the next day is not
-/// merged with them.
+/// Checks a zone that skips a whole day. If the runs of two days come to the same instant, they are one run. The run of
+/// the third day stays a run of its own.
 #[test]
 fn a_skipped_day_is_run_once() {
     let (from, to) = ("2011-12-29T00:00-10", "2012-01-01T00:00+14");
@@ -214,7 +214,7 @@ fn a_skipped_day_is_run_once() {
     assert_runs(&noon, from, to, &["2011-12-29T12:00-10", "2011-12-31T12:00+14"]);
 }
 
-/// Tests both edges of a gap, to the nanosecond.
+/// Tests both edges of a gap in local time, to the nanosecond.
 #[test]
 fn a_gap_ends_once() {
     let end = at("2024-03-31T03:00+02");
@@ -229,7 +229,8 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
-/// A list of hours names times of the day, as in Vixie's cron. So the calendar is fixed.
+/// Checks that a list of hours makes a calendar fixed, because it names times of the day. Vixie's cron treats such a
+/// list in the same way.
 #[test]
 fn a_list_of_hours_is_fixed() {
     let listed = cron("30 2,14 * * *", "Europe/Berlin");

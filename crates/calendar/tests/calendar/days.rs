@@ -48,7 +48,8 @@ fn a_hundred_years_of_months() {
     assert_eq!(count(31, ShortMonth::LastDay), 1200);
 }
 
-/// Compares each sign with its description, for every day of 400 years. After 400 years all days repeat.
+/// Compares each sign for days, such as `L-3`, with a function that describes it, for every day of 400 years. After 400
+/// years the calendar repeats.
 #[test]
 fn signs_of_days() {
     let workday = |day: Date| !matches!(day.weekday(), Weekday::Saturday | Weekday::Sunday);
@@ -114,7 +115,7 @@ fn signs_of_days() {
     }
 }
 
-/// Compares expressions of Quartz with plain expressions that mean the same.
+/// Compares expressions in Quartz's notation with plain expressions of the same meaning.
 #[test]
 fn words_of_quartz() {
     for (expression, other) in [

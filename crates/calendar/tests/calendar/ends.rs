@@ -15,8 +15,8 @@ fn once_is_once() {
     assert_eq!((once.expression(), once.zone()), ("2030-01-01T00:00:00.5Z", "UTC"));
 }
 
-/// A run is strictly after the instant, even by a nanosecond. This holds before and after 1970, before and after the
-/// year 1, and after the year in which croner's own search ends.
+/// Checks that the next run is strictly after the instant of the search, even if only by a nanosecond. The instants lie
+/// before and after 1970, before and after the year 1, and after the last year of croner's own search.
 #[test]
 fn instants_far_and_fine() {
     for (from, expected) in [

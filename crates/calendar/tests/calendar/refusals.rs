@@ -49,7 +49,7 @@ fn refusals_name_what_is_wrong() {
     }
 }
 
-/// croner would accept these expressions with another meaning, or would search for a long time.
+/// Checks that expressions are refused that croner would misread, or on which croner would search for a long time.
 #[test]
 fn what_is_no_expression() {
     for expression in [

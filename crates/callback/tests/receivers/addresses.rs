@@ -28,7 +28,7 @@ pub(crate) async fn outcome_of(guard: Guard, resolver: Option<Resolver>, url: &s
     Caller::new(settings).unwrap().send(&callback(url), ATTEMPT).await
 }
 
-/// Hosts of URLs, each with the address that it stands for. None of the addresses is reachable from the whole internet.
+/// Hosts of URLs, each with the address that the host stands for. The whole internet can reach none of the addresses.
 const HOSTS: &[(&str, &str)] = &[
     // Addresses of this machine and of private networks. Each range has its first and its last address here.
     ("127.0.0.1", "127.0.0.1"),
@@ -109,8 +109,8 @@ const HOSTS: &[(&str, &str)] = &[
     ("[ff0e::1]", "ff0e::1"),
 ];
 
-/// Each address is refused before anything is dialled. It comes in three ways: in a URL, as the answer of a resolver,
-/// and beside a public address in such an answer. There are at least sixty addresses.
+/// Checks that each address of the table is refused before a connection is made. An address comes in three ways: in a
+/// URL, as a resolver's answer, or beside a public address in a resolver's answer.
 #[tokio::test]
 async fn a_table_of_addresses_is_refused_by_the_connector() {
     let distinct: BTreeSet<_> = HOSTS.iter().map(|(_, address)| *address).collect();
@@ -152,7 +152,7 @@ async fn this_machine_is_refused_in_every_notation_and_never_connected_to() {
     assert_eq!(receiver.connections.load(Ordering::Relaxed), 0);
 }
 
-/// The name first resolves to a public address. When it is dialled the second time, it resolves to an inner address.
+/// Checks a name that resolves to a public address at first, and to an inner address at the second connection.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_checked_each_time() {
     let receiver = Receiver::start(answer("200 OK", "")).await;

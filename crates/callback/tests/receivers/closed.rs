@@ -15,7 +15,7 @@ use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
 enum Close {
     /// Closes the connection at once after the answer.
     AtOnce,
-    /// Closes the connection 30 ms after the answer. The next request may come during that time.
+    /// Closes the connection 30 ms after the answer. The next request may come during these 30 ms.
     AfterAWhile,
     /// Closes the connection when the first byte of the next request has come.
     WithinTheRequest,
@@ -29,14 +29,14 @@ enum Close {
     WithinTheAnswer,
     /// Closes the connection some time after the next request has come, as if after work for the request.
     AfterWork,
-    /// Closes the connection, and from then on each new connection: the next request kills the receiver.
+    /// Closes the connection, and later each new connection at once, as if the next request had killed the receiver.
     Dies,
 }
 
 struct Receiver {
     address: SocketAddr,
-    /// The number of requests after the first request of a connection. If the receiver dies, the requests after its
-    /// first answer count.
+    /// The number of requests that followed the first request of their connection. For a receiver that dies, the number
+    /// of requests after its first answer.
     again: Arc<AtomicUsize>,
 }
 
@@ -130,8 +130,8 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
     }
 }
 
-/// If an answer has begun, or if there was time for some work, the receiver has got the request. A request that kills
-/// the receiver is sent once more, and not on each kept connection.
+/// Checks receivers that must have got the request: an answer has begun, or there was time for some work. A request
+/// that kills the receiver is sent once more, not on each kept connection.
 #[tokio::test]
 async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_most() {
     for (close, times) in [(Close::WithinTheAnswer, 1), (Close::AfterWork, 1), (Close::Dies, 2)] {
@@ -155,7 +155,7 @@ async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_m
     }
 }
 
-/// On a new connection, bytes of an answer come before the request has ended.
+/// Checks a new connection on which bytes of an answer come before the request has ended, and which then ends.
 #[tokio::test]
 async fn a_new_connection_that_ends_after_the_beginning_of_an_answer_is_a_failure() {
     for beginning in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 4"] {

@@ -9,14 +9,14 @@ use tourbillon_callback::{Attempt, Callback, Caller, Outcome, Rules};
 
 /// A step of a receiver on a connection. After the last step the receiver closes the connection.
 enum Step {
-    /// Reads the request.
+    /// The receiver reads the request.
     Read,
-    /// Reads the first byte of the request.
+    /// The receiver reads the first byte of the request.
     ReadByte,
     Send(&'static str),
-    /// Sends these bytes slowly, a byte each 2 ms.
+    /// Sends the bytes of this text slowly, a byte each 2 ms.
     Drip(&'static str),
-    /// Sends these bytes again and again, without end.
+    /// Sends the bytes of this text again and again, without end.
     Repeat(&'static str),
     /// Sends nothing more, but keeps the connection open.
     Hold,
@@ -25,7 +25,7 @@ enum Step {
 
 use Step::{Drip, Hold, Read, ReadByte, Repeat, Reset, Send};
 
-/// The effect of an outcome on the timer.
+/// The effect of an attempt's outcome on the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Delivered,
@@ -43,7 +43,8 @@ const DAY: u64 = 86_400;
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const LONG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The habits, in the words of the guide. Each has its steps and its effect.
+/// The habits of receivers, in the words of the guide. Each habit has the receiver's steps, and the effect on the
+/// timer.
 const HABITS: &[(&str, &[Step], End)] = &[
     // Answers by which the receiver takes the callback.
     ("200 with a body", &[Read, Send(OK), Hold], Delivered),
@@ -308,7 +309,7 @@ async fn each_habit_comes_to_what_the_guide_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns the words of the guide for an effect.
+/// Returns the words by which the guide describes an effect.
 fn words(end: End) -> String {
     match end {
         Delivered => "delivered".to_owned(),

@@ -17,10 +17,10 @@ use tourbillon_callback::{
     Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Part, Resolver, Rules, Secret,
 };
 
-/// How a receiver treats a connection.
+/// The way in which a receiver treats a connection.
 #[derive(Clone)]
 enum Manner {
-    /// Answers each request with these bytes.
+    /// Answers each request with the bytes of this text.
     Answer(String),
     /// Answers with this head, and then with a byte each 10 ms, without end.
     Drip(String),
@@ -198,7 +198,7 @@ async fn a_callback_arrives_with_its_headers_and_a_signature() {
     standardwebhooks::Webhook::new(secret).unwrap().verify(body.as_bytes(), &headers).unwrap();
 }
 
-/// F-29: each row of the table of answers.
+/// F-29: Checks the outcome for each row of the table of answers.
 #[tokio::test]
 async fn answers_are_taken_for_what_they_say() {
     for status in ["200 OK", "201 Created", "202 Accepted", "299 Fine"] {
@@ -279,7 +279,7 @@ async fn a_resolver_that_does_not_answer_holds_nothing_up() {
 
 // --- Hosts ---
 
-/// F-30: a host that fails gets no callbacks for a while. Other hosts still get their callbacks.
+/// F-30: Checks that a host that fails gets no callbacks for a while, and that other hosts still get their callbacks.
 #[tokio::test]
 async fn a_host_that_fails_is_left_alone_and_others_are_not() {
     let (bad, good) =

@@ -33,7 +33,7 @@ fn problem(kind: ProblemKind, more: &str) -> Manner {
     answer(&format!("{} Problem", kind.status()), "application/problem+json", &body)
 }
 
-/// This function and the next two make a request of each effect: a read, a change and a creation.
+/// Makes a request that only reads. `cancel` makes a request that changes, and `place` makes a creation.
 async fn read(client: &Client) -> Result<(), Error> {
     client.namespace("default").list().pages().next_page().await.map(drop)
 }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tourbillon_client::{Builder, Client};
 use tourbillon_server::{Service, Settings, router};
 
-/// A service on a port of its own.
+/// A service on a free port and a client of this service, for a single test.
 pub(crate) struct Rig {
     pub(crate) client: Client,
     service: Service,
@@ -41,16 +41,16 @@ impl Drop for Rig {
     }
 }
 
-/// How a server treats a request.
+/// The way in which a test's server treats a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
-    /// Answers with these bytes, and then reads the next request on the connection.
+    /// Answers with the bytes of this text, and then reads the next request on the connection.
     Answer(String),
-    /// Answers with these bytes, and then closes the connection.
+    /// Answers with the bytes of this text, and then closes the connection.
     Half(String),
-    /// Resets the connection.
+    /// Resets the connection of the request.
     Reset,
-    /// Answers with these bytes, and then sends nothing more.
+    /// Answers with the bytes of this text, and then sends nothing more.
     Hang(String),
     /// Answers with as many bytes as the client takes.
     Flood,
@@ -69,8 +69,7 @@ pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server that treats each request in the next manner of a list. After the end of the list, it repeats the last
-/// manner.
+/// A server with a list of manners. The server treats each request in the next manner, and repeats the last manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,

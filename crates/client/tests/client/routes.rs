@@ -9,7 +9,7 @@ use tourbillon_client::api::{
     SchedulePatch,
 };
 
-/// Awaits each call. All of them fail, since the answer is not an answer of the service.
+/// Awaits each of these calls. Each call must fail, because no route of the service gives this answer.
 macro_rules! call {
     ($($call:expr;)*) => {
         $(assert!($call.await.is_err(), "{}", stringify!($call));)*

@@ -79,7 +79,7 @@ async fn many_timers_are_cancelled_by_an_operation() {
     assert_eq!(timers.operation("nonsense").await.unwrap_err().problem(), Some(ProblemKind::NotFound));
 }
 
-/// Makes a timer whose receiver fetches it, and lets the timer die. Returns the timer's id.
+/// Makes a timer that a receiver fetches, and lets the timer die. Returns the timer's id.
 async fn dead(timers: &Namespace, body: &str) -> String {
     let id = timers.place(&pulled(body)).await.unwrap().id;
     let claims = timers.queue("mail").claim(1, Duration::from_secs(10)).await.unwrap();

@@ -140,7 +140,8 @@ impl Player {
         }
     }
 
-    /// Checks an operation that was repeated after its answer was lost. The effect must be that of a single operation.
+    /// Checks an operation that the caller repeated because its answer was lost. The store must show the effect of a
+    /// single operation.
     #[track_caller]
     fn follow_lost(&mut self, op: &Op, outcome: &Outcome, ids: &BTreeSet<TimerId>) {
         let seen = &mut self.seen;
@@ -197,7 +198,7 @@ impl Player {
         seen.withdrawn.extend(withdrawn);
     }
 
-    /// Returns the timers that a claim must return now, in order.
+    /// Returns the timers that a claim must return now, ordered by due moment and id.
     fn due(&self, limit: Limit) -> Vec<TimerId> {
         let now = self.now();
         let mut due: Vec<&Timer> = self
@@ -295,7 +296,7 @@ impl Player {
         meant.filter_map(|timer| timer.series.as_ref()).map(|series| series.id).collect()
     }
 
-    /// Checks that each new timer is an occurrence of one of these series.
+    /// Checks that each new timer in `stored` is an occurrence of a series in `series`.
     #[track_caller]
     fn appeared(&self, stored: &BTreeMap<TimerId, Timer>, series: &BTreeSet<TimerId>) {
         for timer in stored.values().filter(|timer| !self.seen.stored.contains_key(&timer.id)) {
@@ -359,7 +360,7 @@ impl Player {
         self.seen.stored = stored;
     }
 
-    /// Ends the life: delivers all timers until only dead timers remain.
+    /// Ends the random life of the store: delivers all timers until only dead timers remain.
     #[track_caller]
     pub(super) fn end(&mut self) {
         if let Some(faulty) = &self.faulty {

@@ -22,12 +22,13 @@ use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{Answer, Filter, Limit, Op, PAUSED, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a random life, and the faults in it.
+/// The length of a store's random life, and the faults in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The number of steps. A step is a batch of operations, a claim, a reap, a renewal or a move of the clock.
     pub steps: u32,
-    /// The faults of the store, after which the caller repeats its operations. Only [`histories`] uses them.
+    /// The faults that the store has; `None` means no faults. After a fault the caller repeats its operation. Only
+    /// [`histories`] uses this field.
     pub faults: Option<Faults>,
 }
 
@@ -73,39 +74,40 @@ pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Li
     }
 }
 
-/// The state of a random life: the stores, the knowledge of the caller, and the model of the checker.
+/// The state of a random life: the stores, the caller's knowledge, and the timers that the checker expects.
 struct Player {
     seed: u64,
     step: u32,
     rng: fastrand::Rng,
     clock: ManualClock,
-    /// The stores that get the operations. With faults, the first store is a store with faults in front of
-    /// [`raw`](Self::raw).
+    /// The stores that get the operations. If the life has faults, the first store is [`raw`](Self::raw) behind a store
+    /// that adds them.
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
-    /// The first store, which has no faults.
+    /// The first store itself, without added faults.
     raw: Arc<dyn TimerStore>,
     claims: u64,
     ids: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
-    /// Creations whose answers were lost. The caller repeats them later.
+    /// The creations whose answers were lost. The caller repeats these creations later.
     unsure: Vec<Op>,
     seen: Seen,
     tally: Tally,
 }
 
-/// The model of the checker: the timers that must be stored, and the timers that must not be delivered any more.
+/// The timers that a store must have now, and the timers that it must not deliver any more, as the checker computes
+/// them.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
-    /// The timers that were withdrawn. No delivery of such a timer may begin.
+    /// The timers that were withdrawn. No delivery of a withdrawn timer may begin.
     withdrawn: BTreeSet<TimerId>,
-    /// The timers whose delivery was acknowledged.
+    /// The timers with a delivery that was acknowledged.
     done: BTreeSet<TimerId>,
 }
 
-/// Prints the seed and the step of the life, if the life fails.
+/// Prints the seed and the step of the random life, if the life fails.
 impl Drop for Player {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -148,8 +150,8 @@ impl Player {
         UtcMillis::from_nanos(self.clock.now().as_nanos())
     }
 
-    /// Gives all stores the same call, and compares their answers. A call that fails by a fault is repeated. Returns
-    /// the answer, and whether an answer was lost before.
+    /// Makes the same call at all stores, and compares their answers. A call that fails by an added fault is repeated.
+    /// Returns the answer, and whether an earlier answer was lost.
     #[track_caller]
     fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
         let mut answer: Option<T> = None;
@@ -224,7 +226,8 @@ impl Player {
         self.compare();
     }
 
-    /// Checks the structure of all stores, and compares all that is visible of them.
+    /// Checks the structure of all stores, and that they have the expected timers. Then compares the counts, the
+    /// horizons and the lists of the stores.
     #[track_caller]
     fn compare(&self) {
         for store in self.stores.iter().skip(1).chain([&self.raw]) {
@@ -263,7 +266,7 @@ impl Player {
     }
 }
 
-/// Reads all pages of a list. Returns the ids sorted, since the order of some lists differs from store to store.
+/// Reads all pages of a list. Returns the ids sorted, because the order of some lists differs from store to store.
 fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {

@@ -9,18 +9,18 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Timestamp};
 
-/// The signal of an engine's timer that has fired.
+/// The signal that an alarm sends when it fires. An alarm is a timer of the runtime's own engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// Timers may be due.
+    /// Stored timers may be due, so the runtime must claim.
     Look,
-    /// Leases must be renewed.
+    /// The leases of the deliveries under way must be renewed.
     Renew,
     /// The timeout of the delivery with this number has passed.
     Timeout(u64),
 }
 
-/// The engine of one runtime, with the timers for the alarms.
+/// The engine of a runtime, with its alarms for the next claim and for the next renewal of leases.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     look: Timer<Signal>,
@@ -28,7 +28,7 @@ pub(crate) struct Alarms {
     engine: Engine<Signal>,
 }
 
-/// Lets the engine use a clock that the runtime shares.
+/// A clock that the runtime and its engine share.
 struct SharedClock(Arc<dyn Clock>);
 
 impl Clock for SharedClock {
@@ -54,7 +54,7 @@ impl Clock for SharedClock {
 }
 
 impl Alarms {
-    /// Starts the engine. Each of its timers calls `on_signal` when it fires.
+    /// Starts the runtime's engine. Each timer of the engine calls `on_signal` when it fires.
     pub(crate) fn start(
         clock: Arc<dyn Clock>,
         on_signal: impl Fn(Signal) + Send + Sync + 'static,
@@ -67,17 +67,18 @@ impl Alarms {
 
     // Arming a timer can fail only in a child process of a fork. No timer fires there, so the error is ignored.
 
-    /// Sets the alarm for the next due moment. A new setting replaces the earlier setting.
+    /// Sets the alarm for the next claim of due timers to `rest` from now. A new setting replaces the earlier setting.
     pub(crate) fn look_in(&self, rest: Duration) {
         let _armed = self.look.arm(rest);
     }
 
-    /// Sets the alarm for the next renewal of leases.
+    /// Sets the alarm for the next renewal of leases to `rest` from now.
     pub(crate) fn renew_in(&self, rest: Duration) {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Sets the timeout of a delivery. Returns the timeout's id, by which the caller can cancel it.
+    /// Sets the timeout of the delivery `number` to `rest` from now. Returns the id by which the caller can cancel the
+    /// timeout.
     pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
         self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
     }

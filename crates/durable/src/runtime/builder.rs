@@ -30,7 +30,7 @@ pub struct Builder {
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
-    /// The steady clock. A comparison with this clock shows steps of the store's clock.
+    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
@@ -41,13 +41,13 @@ pub struct Builder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Two handlers were given for one kind.
+    /// Two handlers were given for the same kind of timers.
     DuplicateKind(&'static str),
     /// The name of a kind is longer than 64 bytes.
     LongKind(&'static str),
-    /// The system did not start a thread.
+    /// The operating system did not start a thread of the runtime.
     Thread(std::io::Error),
-    /// The engine was not started.
+    /// The engine for the runtime's alarms was not started.
     Engine(tourbillon::BuildError),
 }
 
@@ -87,7 +87,7 @@ impl Durable {
 }
 
 impl Builder {
-    /// Makes the default settings.
+    /// Makes the default settings of a runtime on `store`.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
         Self {
             store,
@@ -115,11 +115,11 @@ impl Builder {
         }
     }
 
-    /// Delivers timers of the kind `K` to an asynchronous function. The function returns a [`Verdict`], or `()`, or a
-    /// `Result`. An error means that the delivery is tried again.
+    /// Makes an asynchronous function the handler of the timers of kind `K`. The function returns a [`Verdict`], or
+    /// `()`, or a `Result`. An error means that the delivery is tried again.
     ///
-    /// The future runs on the [`executor`](Self::executor). Without an executor it runs on one of the runtime's
-    /// [`workers`](Self::workers), and occupies this worker until the future ends.
+    /// The future runs on the [`executor`](Self::executor). Without an executor, the future runs on one of the
+    /// runtime's [`workers`](Self::workers), and occupies this worker until the future ends.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -148,7 +148,7 @@ impl Builder {
         self.add(K::NAME, Arc::new(Asynchronous(handler, PhantomData::<fn(K)>)))
     }
 
-    /// Delivers timers of the kind `K` to a function that may block. The function runs on one of the runtime's
+    /// Makes a function that may block the handler of the timers of kind `K`. The function runs on one of the runtime's
     /// [`workers`](Self::workers).
     ///
     /// ```
@@ -176,8 +176,8 @@ impl Builder {
         self.add(K::NAME, Arc::new(Blocking(Arc::new(handler), PhantomData::<fn(K)>)))
     }
 
-    /// Delivers timers of this kind to an asynchronous function, which gets the payload as stored bytes. This is for
-    /// kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
+    /// Makes an asynchronous function the handler of the timers of this kind. The function gets the payload as stored
+    /// bytes. Such a handler serves kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -245,7 +245,7 @@ impl Builder {
     }
 
     /// Sets the length of a lease. The default is 30 s, the range from 1 s to a day. Leases are renewed while handlers
-    /// run. If the process dies, another process delivers the process's timers after at most this time. Some stores are
+    /// run. If a process dies, another process delivers its timers after at most the length of a lease. Some stores are
     /// open in only one process at a time. Then the next process that opens the store delivers the timers at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
@@ -268,15 +268,16 @@ impl Builder {
 
     /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
     /// default is [`Durability::Volatile`]. If the process dies within some 20 ms after the end of a delivery, the
-    /// timer is then delivered again, under the same id. A higher durability makes this rarer, but not impossible. Some
-    /// stores have parts ([`TimerStore::parts`]). Such a store delivers other timers while the end of a delivery waits.
+    /// timer is then delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
+    /// impossible. Some stores have parts ([`TimerStore::parts`]). On a store with parts, other timers are delivered
+    /// while the end of a delivery waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
     }
 
-    /// Sets the function that is called for each [`Incident`]. It is called on a thread of the runtime, and must not
-    /// block.
+    /// Sets the function that is called for each [`Incident`]. The function is called on a thread of the runtime, and
+    /// must not block.
     pub fn on_incident(mut self, on_incident: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
         self.settings.on_incident = Some(Arc::new(on_incident));
         self
@@ -284,9 +285,9 @@ impl Builder {
 
     /// Sets the function that is called for each [`Event`]: when a delivery begins, when it ends, and at each
     /// [`Incident`]. All calls come from one thread of the runtime, outside of the runtime's locks. The events of a
-    /// timer come in their order. During a call that thread claims and delivers nothing. So the function must not
-    /// block; it can pass the event to a channel, for example. A panic in the function is caught. Without such a
-    /// function the runtime makes no events.
+    /// timer come in their order. During a call of the function, this thread claims and delivers nothing. So the
+    /// function must not block. It can pass the event to a channel, for example. A panic in the function is caught.
+    /// Without such a function the runtime makes no events.
     ///
     /// # Examples
     ///
@@ -312,13 +313,13 @@ impl Builder {
         self
     }
 
-    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. This clock must
+    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. The clock must
     /// not step back. The default is the system's monotonic clock. If the store is on a manual clock, give the same
     /// manual clock here.
     ///
     /// The runtime also compares this clock with the store's clock, to notice steps of the store's clock
-    /// ([`Incident::ClockStepped`]). By default it uses another system clock for the comparison, if there is one that
-    /// goes on while the machine is suspended.
+    /// ([`Incident::ClockStepped`]). By default the comparison uses a system clock that goes on while the machine is
+    /// suspended, if the system has such a clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -342,8 +343,8 @@ impl Builder {
         Self { steady: Arc::clone(&clock), clock, ..self }
     }
 
-    /// Sets the function that computes plans again by the store's present clock. A worker calls the function at the
-    /// start, and whenever the store's clock has stepped back.
+    /// Sets the function that computes the next instants of schedules again, by the store's present time. A worker
+    /// thread calls the function at the start, and after each step of the store's clock back.
     pub(crate) fn follow_clock(
         mut self,
         follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
@@ -352,8 +353,8 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime. It also delivers timers that became due while no runtime ran. Timers with the earliest due
-    /// moments come first.
+    /// Starts the runtime. The runtime also delivers timers that became due while no runtime ran. Timers with the
+    /// earliest due moments come first.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::thread;
 
 /// A runtime that delivers durable timers. The runtime ends when this value is dropped. [`handle`](Self::handle)
-/// returns its [`Timers`], which store and change timers.
+/// returns the runtime's [`Timers`], by which a program stores and changes timers.
 #[derive(Debug)]
 #[must_use = "the runtime ends when it is dropped"]
 pub struct Durable {
@@ -33,9 +33,9 @@ impl Durable {
     }
 
     /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. A handler that
-    /// has not returned by then loses its timer: no attempt and no delivery is counted, and the next start delivers the
-    /// timer again. When the call returns, the ends of all other deliveries are on the disk. This holds for each value
-    /// of [`end_durability`](crate::Builder::end_durability).
+    /// has not returned in this time loses its timer: no attempt and no delivery is counted, and the next start
+    /// delivers the timer again. When the call returns, the ends of all other deliveries are on the disk. The call
+    /// ensures this for each value of [`end_durability`](crate::Builder::end_durability).
     ///
     /// The store is released when the last [`Timers`] of the runtime is dropped and all handlers have returned. After
     /// that a store in a file can be opened again.

@@ -16,23 +16,24 @@ pub enum Incident {
     Skipped {
         /// The timer's id.
         id: TimerId,
-        /// The timer's key.
+        /// The timer's key. `None` if the timer has no key.
         key: Option<Box<str>>,
-        /// The moment at which the delivery became due.
+        /// The moment at which the skipped delivery became due.
         due: UtcMillis,
-        /// The time by which the delivery was late.
+        /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
-    /// Some instants of a series had already passed when the occurrence before them ended. They were left out.
+    /// Some instants of a series had already passed when the occurrence before them ended. The passed instants were
+    /// left out.
     InstantsSkipped {
         /// The id of the occurrence that ended.
         id: TimerId,
-        /// The series' key.
+        /// The series' key. `None` if the series has no key.
         key: Option<Box<str>>,
-        /// The number of instants that were left out.
+        /// The number of the series' instants that were left out.
         count: u64,
     },
-    /// The store delivers this timer no more: its last attempt failed, or its handler gave up.
+    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is delivered no more.
     Died {
         /// The timer's id.
         id: TimerId,
@@ -45,9 +46,9 @@ pub enum Incident {
         /// The timer's kind.
         kind: Box<str>,
     },
-    /// Some records in the store could not be read. Their bytes were set aside.
+    /// Some records in the store could not be read. The bytes of these records were set aside.
     Quarantined {
-        /// The number of records.
+        /// The number of records that could not be read.
         count: u32,
     },
     /// A call at the store failed. The runtime tries again.
@@ -72,7 +73,7 @@ pub struct Attempt {
     pub id: TimerId,
     /// The timer's namespace.
     pub namespace: Box<str>,
-    /// The key, if the timer has one.
+    /// The timer's key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
     /// The timer's kind.
     pub kind: Box<str>,
@@ -131,13 +132,13 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A handler is called for a delivery.
+    /// The handler of a delivery is called.
     Began {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the handler is called.
         at: UtcMillis,
-        /// The time from the due moment to `at`.
+        /// The time from the due moment of the delivery to `at`.
         lateness: Duration,
     },
     /// A delivery has ended, and the store has confirmed its end. The end is as durable as
@@ -150,14 +151,15 @@ pub enum Event {
         at: UtcMillis,
         /// The way in which the delivery ended.
         ending: Ending,
-        /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures it. `None`
-        /// if the handler was not called.
+        /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures this time.
+        /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is usually done, whether its handler succeeded or failed. It is not done after a
-        /// snooze, after a park, or when it was given back.
+        /// delivered at most once is usually done, whether its handler succeeded or failed. Such a timer is not done
+        /// after a snooze, after a park, or when it was given back.
         phase: Phase,
-        /// The id of the next occurrence. `None` unless the timer belongs to a series that continues.
+        /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
+        /// timer belongs to no series.
         next: Option<TimerId>,
         /// The due moment of the next delivery: of the timer, or of the next occurrence. The runtime reads it from the
         /// store after the end. `None` if there is no next delivery, or if the timer was cancelled before that read.
@@ -168,25 +170,25 @@ pub enum Event {
     LeaseLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the runtime noticed the loss.
         at: UtcMillis,
     },
     /// The end of a delivery could not be stored. The timer is delivered again once the lease has ended.
     EndLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the runtime gave up storing the end.
         at: UtcMillis,
     },
     /// A lease was ended because its holder was gone, for example after the process had died.
     Expired {
-        /// The timer's id.
+        /// The id of the timer whose lease was ended.
         id: TimerId,
-        /// The moment of the event.
+        /// The moment at which the runtime learned that the lease had ended.
         at: UtcMillis,
         /// The timer's phase after the lease: pending again, or dead.
         phase: Phase,
     },
-    /// An incident. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.
+    /// An incident has happened. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.
     Incident(Incident),
 }

@@ -20,26 +20,26 @@ pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
 /// The function of the program that is called for each event.
 pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// The counters of a runtime since its start.
+/// The counters of a runtime, counted from its start, and its present numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of deliveries that began.
+    /// The number of deliveries that have begun.
     pub delivered: u64,
     /// The number of deliveries that succeeded.
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers that are dead: they are delivered no more unless the program replays them.
+    /// The number of timers that have died. A dead timer is delivered no more unless the program replays it.
     pub dead: u64,
     /// The number of deliveries whose handlers put the timer off ([`Verdict::Snooze`]).
     pub snoozed: u64,
     /// The number of deliveries whose handlers parked the timer ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back to the store without an answer of their handler, for example at a
+    /// The number of timers that were given back to the store before their handlers had answered, for example at a
     /// stop.
     pub released: u64,
-    /// The number of deliveries that were skipped since they were too late.
+    /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
     /// The number of instants that were left out of series.
     pub instants_skipped: u64,
@@ -47,13 +47,14 @@ pub struct Stats {
     pub unknown_kind: u64,
     /// The number of deliveries that lost their lease, or whose handler answered after the lease had ended.
     pub leases_lost: u64,
-    /// The number of deliveries whose end could not be reported to the store. Their timers are delivered again.
+    /// The number of deliveries whose end could not be reported to the store. The timers of these deliveries are
+    /// delivered again.
     pub ends_lost: u64,
     /// The number of stored records that could not be read.
     pub quarantined: u64,
     /// The number of errors that calls at the store returned.
     pub store_errors: u64,
-    /// The number of successful claims.
+    /// The number of claims of timers that succeeded.
     pub claims: u64,
     /// How often the store's clock stepped ahead, and the total length of these steps.
     pub clock_steps_ahead: (u64, Duration),
@@ -64,8 +65,8 @@ pub struct Stats {
     /// it was parked counts.
     pub lateness: Times,
     /// The times from the calls of handlers to the ends of their deliveries, which are the answers or the timeouts. The
-    /// runtime's clock measures them. Deliveries that lost their lease do not count, nor deliveries that a stop gave
-    /// back.
+    /// runtime's clock measures these times. Deliveries that lost their lease do not count, nor deliveries that a stop
+    /// gave back.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,
@@ -76,7 +77,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns all numbers in the text format of Prometheus.
+    /// Returns all numbers of these statistics in the text format of Prometheus.
     ///
     /// ```
     /// use tourbillon_durable::Stats;
@@ -136,24 +137,24 @@ impl Stats {
     }
 }
 
-/// The present fault of a runtime. If there are several faults, the variant that is listed first counts.
+/// The present fault of a runtime. If a runtime has several faults, the variant that is listed first counts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
     /// The last call at the store failed.
     StoreFails {
-        /// The time since the first error after the last success.
+        /// The time from the first error after the last success until now.
         since: Duration,
-        /// The last error.
+        /// The last error that the store returned.
         error: StoreError,
     },
     /// The runtime has waited for the store's answer for this time.
     StoreHangs(Duration),
     /// A timer has been due for this time, but is not delivered.
     Overdue(Duration),
-    /// This number of handlers still run although their deliveries have ended.
+    /// Handlers still run although their deliveries have ended. The value is the number of these handlers.
     Overrun(usize),
-    /// No fault is known.
+    /// The runtime has no known fault.
     Healthy,
 }
 
@@ -183,7 +184,8 @@ impl Reporter {
         self.lock().stats.clone()
     }
 
-    /// Returns the time since the store began to fail, and the store's last error. `None` if the last call succeeded.
+    /// Returns for how long the store has failed, and the store's last error. Returns `None` if the last call at the
+    /// store succeeded.
     pub(crate) fn failing(&self) -> Option<(Duration, StoreError)> {
         self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
     }
@@ -251,17 +253,17 @@ impl Reporter {
         }
     }
 
-    /// Counts a delivery whose work an executor has got.
+    /// Counts a delivery whose work was handed to an executor.
     pub(crate) fn delivered(&self) {
         self.lock().stats.delivered += 1;
     }
 
-    /// Counts the call of a handler, with the time from the due moment to the call.
+    /// Counts the call of a handler. `lateness` is the time from the due moment to the call.
     pub(crate) fn called(&self, lateness: Duration) {
         self.lock().stats.lateness.record(lateness);
     }
 
-    /// Counts the time from a handler's call to the end of its delivery.
+    /// Records `time`, the time from a handler's call to the end of its delivery.
     pub(crate) fn took(&self, time: Duration) {
         self.lock().stats.handler_time.record(time);
     }
@@ -276,7 +278,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery at most once. The store has already removed the timer at its claim.
+    /// Counts the end of a delivery at most once. Nothing is reported to the store, because it has removed the timer at
+    /// the claim.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -312,7 +315,7 @@ impl Reporter {
         }
     }
 
-    /// Counts the end of a delivery, by the outcome in the store.
+    /// Counts the end of a delivery by the outcome that the store has answered.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
         if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {
@@ -346,7 +349,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that the store had removed at its claim and has stored again.
+    /// Counts a timer that is delivered at most once and is stored again. The store had removed it at its claim.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

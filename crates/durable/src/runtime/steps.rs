@@ -4,21 +4,23 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// If the clocks differ by this time or less, the store's clock has not stepped.
+/// The greatest difference between the two clocks that does not count as a step of the store's clock.
 const LEAST: Duration = Duration::from_millis(500);
-/// The divisor of the time since the last comparison: by this fraction the clocks may drift apart without a step. It is
-/// 200 millionths. Clocks of two machines drift apart by less, even if nobody corrects them.
+/// The time between two comparisons, divided by this number, is the permitted drift of the clocks: 200 millionths.
+/// Clocks of two machines drift apart by less, even if nobody corrects them.
 const DRIFT: u32 = 5_000;
-/// The longest time between two readings of the steady clock for which a reading between them counts as simultaneous.
+/// The longest time between two readings of the steady clock. If they are closer, a reading of the store's clock
+/// between them counts as simultaneous.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
-/// The number of attempts to read both clocks at the same moment.
+/// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;
 
-/// The readings of the two clocks at their last comparison: the store's clock, and the steady clock.
+/// The times that the store's clock and the steady clock showed at their last comparison. `None` before the first
+/// comparison.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
 
-/// A step of the store's clock.
+/// A step of the store's clock, ahead or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The moment that the store's clock would show without the step.
@@ -34,7 +36,8 @@ impl Step {
 }
 
 impl Steps {
-    /// Compares the clocks. Returns the step since the last comparison, or `None` if there was none.
+    /// Compares the store's clock with the steady clock. Returns the step of the store's clock after the last
+    /// comparison, or `None` if it has not stepped.
     pub(crate) fn compare(
         &mut self,
         store: impl Fn() -> UtcMillis,

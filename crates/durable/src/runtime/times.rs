@@ -5,22 +5,25 @@ use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of durations. It has their number, their sum, their maximum, and a count for each bucket.
+/// A distribution of durations. The distribution has the number of durations, their sum, their maximum, and a count for
+/// each bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
-    /// The number of times.
+    /// The number of times in the distribution.
     pub count: u64,
-    /// The sum of all times.
+    /// The sum of all times in the distribution.
     pub sum: Duration,
-    /// The longest time, or zero if there is none.
+    /// The longest time in the distribution. Zero if the distribution is empty.
     pub max: Duration,
-    /// The number of times in each bucket. A bucket has the times up to its bound that exceed the bound before.
+    /// The number of times in each bucket. A bucket counts the times that exceed the last bucket's bound, up to its own
+    /// bound.
     within: [u64; BOUNDS],
 }
 
 impl Times {
-    /// The upper bounds of the [`buckets`](Self::buckets), from 1 ms to a day. The store counts in milliseconds.
+    /// The upper bounds of the [`buckets`](Self::buckets), from 1 ms to a day. No bound is below 1 ms, because the
+    /// store counts in milliseconds.
     pub const BOUNDS: [Duration; BOUNDS] = [
         Duration::from_millis(1),
         Duration::from_micros(2_500),
@@ -44,8 +47,8 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// Returns the number of times within each bound. The numbers are cumulative, as in the buckets of a Prometheus
-    /// histogram.
+    /// Returns each bound with the number of times up to this bound. The numbers are cumulative, as in the buckets of a
+    /// Prometheus histogram.
     ///
     /// ```
     /// use std::time::Duration;

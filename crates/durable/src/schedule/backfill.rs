@@ -11,8 +11,8 @@ use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
 impl Schedules {
-    /// Makes an occurrence that is due now, in addition to those of the plan. It does so even if the schedule is paused
-    /// or another occurrence has not ended. Returns the id of the new occurrence.
+    /// Makes an occurrence that is due now, in addition to the occurrences of the plan. The schedule may be paused, and
+    /// another occurrence need not have ended. Returns the id of the new occurrence.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Schedules {
         Err(contended().into())
     }
 
-    /// Counts the instants after `after` and up to `until`. Stops counting at `limit`.
+    /// Counts the instants of a schedule after `after` and up to `until`. Stops counting at `limit`.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Schedules {
 
     /// Makes the occurrences of at most `limit` instants after `after` and up to `until`. Instants after now are left
     /// out. The occurrences are due at once. The id of an occurrence follows from its instant. So an instant gets no
-    /// second occurrence while its first is stored, or within an hour of the first's end.
+    /// second occurrence while its first occurrence is stored, or within an hour after the first occurrence ended.
     ///
     /// # Errors
     ///

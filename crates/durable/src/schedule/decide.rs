@@ -7,28 +7,30 @@ use crate::plan::PlanError;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of instants in one decision. Missed instants that get no occurrence do not count.
+/// The greatest number of instants that get occurrences, are skipped or are queued by a single decision. Missed
+/// instants without an occurrence do not count.
 pub const MOST_AT_ONCE: usize = 100;
-/// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, the
-/// latest of them get occurrences.
+/// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
+/// the latest get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest difference between the clocks of processes that share a store. If a decided instant is further in the
-/// future than this, the decision was made while the clock was ahead.
+/// The greatest difference between the clocks of processes that share a store. If the instant of a decision is further
+/// in the future, the decision was made while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The pause between two checks whether the last occurrence has ended. They are made while an instant is queued.
+/// The pause between two checks whether the last occurrence has ended. The checks are made while an instant waits in
+/// the queue for that end.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// The instants that get their occurrences.
+    /// The instants that get occurrences by this decision.
     pub fire: Vec<UtcMillis>,
     /// The number of instants that were missed and got no occurrence.
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The progress of the schedule after the decision.
+    /// The progress of the schedule through its instants, after the decision.
     pub progress: Progress,
     /// The moment of the next decision. `None` if the schedule has ended.
     pub wake: Option<UtcMillis>,
@@ -76,7 +78,7 @@ impl Progress {
     }
 
     /// Computes the progress of a schedule that is resumed. Instants that passed during a pause are left out. Instants
-    /// that passed while the plan was not valid are not left out: they count as missed.
+    /// that passed while the plan was not valid count as missed.
     ///
     /// # Errors
     ///
@@ -90,10 +92,10 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Corrects a progress that was made while the clock was ahead. Such a progress has a next instant later than the
-    /// first instant after now. Returns `None` if the progress needs no correction. The counters stay. An instant may
-    /// have got its occurrence while the clock was ahead, and come again now. It gets no second occurrence within an
-    /// hour of the first's end.
+    /// Corrects a schedule's progress that was stored while the clock was ahead. The next instant of such a progress is
+    /// later than the first instant after now. Returns `None` if the progress needs no correction. The counters stay.
+    /// An instant may have got its occurrence while the clock was ahead, and come again now. The instant gets no second
+    /// occurrence within an hour after its first occurrence ended.
     ///
     /// # Errors
     ///
@@ -110,8 +112,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without moments that are in the future at `now`. A clock that was ahead has set such
-    /// moments.
+    /// Returns the progress without moments that are in the future at `now`. Those moments were set while the clock was
+    /// ahead.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -122,8 +124,8 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which all instants have passed. It is the last instant with a decision, or now,
-    /// whichever is later. Before the schedule's start, the start counts as now.
+    /// Returns the moment up to which all instants of the schedule have passed. The moment is the last instant with a
+    /// decision, or now, whichever is later. Before the schedule's start, the start counts as now.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))
@@ -210,8 +212,8 @@ impl Progress {
     }
 }
 
-/// Returns the moment after which the schedule's first instant comes. It is now, or the millisecond before the start if
-/// that is later.
+/// Returns the moment after which the schedule's first instant comes: now, or the millisecond before the start,
+/// whichever is later.
 fn just_before_start(schedule: &Schedule, now: UtcMillis) -> UtcMillis {
     schedule.start.map_or(now, |start| now.max(just_before(start)))
 }
@@ -220,7 +222,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The interim results while a decision is computed.
+/// The interim results of a decision about a schedule's instants.
 struct Work {
     overlap: Overlap,
     is_under_way: bool,
@@ -236,7 +238,7 @@ impl Work {
         self.is_under_way = true;
     }
 
-    /// Decides about an instant by the schedule's [`Overlap`]: the instant gets an occurrence, is queued, or is
+    /// Decides about an instant by the schedule's [`Overlap`]. The instant gets an occurrence, is queued, or is
     /// skipped.
     fn take(&mut self, instant: UtcMillis) {
         match self.overlap {

@@ -20,20 +20,20 @@ pub struct Occurrence {
     pub change: Option<ClockChange>,
 }
 
-/// The parsed form of a schedule's plan. It computes instants without parsing the plan again.
+/// The parsed form of a schedule's plan. By this form, instants are computed without parsing the plan again.
 pub(super) struct ScheduleInstants {
     instants: Instants,
-    /// The moment from which fixed periods are counted: the start of the schedule, or its creation.
+    /// The moment from which fixed periods are counted: the start of the schedule, or else its creation.
     anchor: UtcMillis,
     start: Option<UtcMillis>,
     end: Option<UtcMillis>,
 }
 
-/// The number of instants before a moment, and the instants next to that moment.
+/// The number of a schedule's instants before a moment, and the instants just before and after that moment.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
-    /// The first instant that is at the moment or later.
+    /// The first instant that is not before the moment.
     pub(super) next: Option<UtcMillis>,
 }
 
@@ -43,7 +43,7 @@ impl ScheduleInstants {
         Ok(Self { instants: schedule.plan.instants()?, anchor: start.unwrap_or(created), start, end })
     }
 
-    /// Returns the first instant after `moment`. Returns `None` if there is no further instant.
+    /// Returns the schedule's first instant after `moment`. Returns `None` if there is no further instant.
     pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
         // An instant exactly at the start is permitted, so the search begins a millisecond before the start.
         let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
@@ -60,7 +60,8 @@ impl ScheduleInstants {
         is_within.then_some(next)
     }
 
-    /// Counts the instants from `first` up to `moment`, without `moment`. `first` must be an instant.
+    /// Counts the schedule's instants from `first` on that are before `moment`. `first` must be an instant of the
+    /// schedule.
     pub(super) fn passed(&self, first: Option<UtcMillis>, moment: UtcMillis) -> Passed {
         let (mut count, mut last, mut next) = (0, None, first);
         if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
@@ -84,9 +85,9 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns a moment between which and `moment` there are at most `most` instants, but as many as possible. Returns
-    /// `None` if there are not more than `most` instants from `first` on. `first` must be an instant. Instants of
-    /// calendars are at least a second apart.
+    /// Returns the moment from which on the last `most` instants before `moment` come, or fewer if they are crowded.
+    /// Returns `None` if at most `most` instants lie between `first` and `moment`. `first` must be an instant of the
+    /// schedule. Instants of calendars are at least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -125,7 +126,8 @@ impl ScheduleInstants {
         Some(back(few))
     }
 
-    /// Returns the last instant before `moment`. `from` must be an instant, and is the earliest possible result.
+    /// Returns the schedule's last instant before `moment`. `from` must be an instant, and is the earliest possible
+    /// result.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
         loop {
@@ -141,7 +143,7 @@ impl ScheduleInstants {
         }
     }
 
-    /// Returns the next `count` instants after `moment`, in the form for a preview.
+    /// Returns the schedule's next `count` instants after `moment`, in the form for a preview.
     fn occurrences(&self, moment: UtcMillis, count: usize) -> Vec<Occurrence> {
         let Instants::Calendar(calendar) = &self.instants else {
             let next = |at: &UtcMillis| self.next_after(*at);
@@ -196,7 +198,8 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 
 impl Schedule {
     /// Returns the next `count` instants after `moment`, in order. `created` is the moment at which the schedule is
-    /// created. The list also has the local times that a clock change skips. They have no instant, and do not count.
+    /// created. The list also has the local times that a clock change skips. Skipped local times have no instant, and
+    /// do not count.
     ///
     /// # Errors
     ///

@@ -8,9 +8,11 @@ use uuid::Uuid;
 
 /// The prefix of the namespaces in which the schedules' own timers are stored.
 pub(super) const NAMESPACES: &str = "/schedules/";
-/// The namespace of the UUIDs from which jitters are computed. Each UUID follows from the name of a schedule.
+/// The namespace of the UUIDs from which the schedules' jitters are computed. The name of a schedule determines its
+/// UUID.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
-/// The character that separates the namespace and the key in the name of a schedule. So neither may contain it.
+/// The character between the namespace and the key in the name of a schedule. So the namespace and the key must not
+/// contain it.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 pub(super) const LONGEST_KEY: usize = 128;
@@ -27,10 +29,10 @@ pub(super) const LONGEST_KEY: usize = 128;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleKey {
-    /// The namespace of the schedule and its occurrences. It has at most 64 bytes.
+    /// The namespace of the schedule and its occurrences. The namespace has at most 64 bytes.
     pub namespace: Box<str>,
-    /// The key, of 1 to 128 bytes. It must not contain the character U+001F. The occurrences have the label `schedule:`
-    /// followed by the key.
+    /// The key, of 1 to 128 bytes. The key must not contain the character U+001F. The occurrences have the label
+    /// `schedule:` followed by the key.
     pub key: Box<str>,
 }
 
@@ -70,7 +72,7 @@ impl ScheduleKey {
     }
 
     /// Returns the time from an instant of the schedule to the due moment of its occurrence. The time is less than
-    /// `window`. It is always the same for the same schedule and window.
+    /// `window`. The same schedule and window always give the same time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -88,7 +90,7 @@ impl ScheduleKey {
     }
 }
 
-/// Returns the namespace of the timers that store the schedules of this namespace.
+/// Returns the namespace of the timers that store the schedules of `namespace`.
 pub(super) fn namespace_of(namespace: &str) -> Box<str> {
     format!("{NAMESPACES}{namespace}").into()
 }

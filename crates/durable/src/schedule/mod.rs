@@ -45,22 +45,23 @@ use tourbillon_words::UtcMillis;
 /// The rule by which a schedule makes timers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The plan from which the instants follow.
+    /// The plan, from which the instants of the schedule follow.
     pub plan: Plan,
     /// Decides about instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The time after which an instant without a decision counts as missed. 10 s by default.
+    /// The time after which an instant that no process has decided about counts as missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
     /// Decides about an instant that comes while the last occurrence has not ended.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The length of the window after an instant in which its occurrence becomes due. All occurrences of the schedule
-    /// are late by the same time, which follows from the schedule's name. Zero by default.
+    /// The length of the window after an instant in which its occurrence becomes due. The schedule's name determines
+    /// the time by which all its occurrences are late. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
-    /// The moment before which there is no instant. Fixed periods are counted from this moment.
+    /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start, or without a start
+    /// from the creation of the schedule.
     #[serde(default)]
     pub start: Option<UtcMillis>,
     /// The moment after which there is no instant. `None` if the schedule does not end.
@@ -98,16 +99,17 @@ impl Schedule {
     }
 }
 
-/// The progress of a schedule through its instants, with their counters.
+/// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The id of the schedule. The ids of its occurrences follow from it.
     pub id: TimerId,
     /// The moment at which the schedule was created.
     pub created: UtcMillis,
-    /// The next instant without a decision. `None` if there is no further instant.
+    /// The next instant about which no decision was made. `None` if there is no further instant.
     pub next: Option<UtcMillis>,
-    /// The last instant with a decision: it got its occurrence, or was skipped, missed or queued.
+    /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
+    /// queued.
     #[serde(default)]
     pub last_scheduled: Option<UtcMillis>,
     /// The moment at which the last occurrence was stored. `None` if there was none.
@@ -116,14 +118,14 @@ pub struct Progress {
     /// The id of the last occurrence that follows the plan.
     #[serde(default)]
     pub last_occurrence: Option<TimerId>,
-    /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]).
+    /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]). `None` if no instant waits.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
     /// The number of instants that got their occurrences.
     #[serde(default)]
     pub fired: u64,
     /// The number of instants that were missed. A decision counts at most [`MOST_COUNTED`](crate::plan::MOST_COUNTED)
-    /// of them.
+    /// missed instants.
     #[serde(default)]
     pub missed: u64,
     /// The number of instants that were skipped because an occurrence had not ended.
@@ -135,8 +137,8 @@ pub struct Progress {
     /// Whether the schedule is paused.
     #[serde(default)]
     pub paused: bool,
-    /// The reason why the plan is not valid any more, for example since its time zone is unknown. `None` if it is
-    /// valid.
+    /// The reason why the plan is not valid any more, for example because its time zone is unknown. `None` if the plan
+    /// is valid.
     #[serde(default)]
     pub fault: Option<Box<str>>,
 }

@@ -18,14 +18,15 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The number of schedules in a page, when all schedules are read.
+/// The number of schedules in each page while all schedules are read.
 const LIST: u32 = 200;
 
-/// Handles the timers in which schedules are stored.
+/// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Computes next instants again: see [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Computes the next instants of schedules again if they were computed while the clock was ahead. See
+    /// [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
@@ -54,7 +55,7 @@ impl ScheduleRunner {
     }
 
     /// Computes the next instant of a schedule again if it was computed while the clock was ahead. Returns whether the
-    /// schedule has changed.
+    /// next instant has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
             // When such a schedule is resumed, its next instant is computed again.
@@ -83,7 +84,7 @@ impl ScheduleRunner {
         Ok(true)
     }
 
-    /// Handles a delivery of a schedule's timer, by a decision about the instants that have come.
+    /// Handles the delivery of a timer that stores a schedule: decides about the instants that have come.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
         let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
@@ -103,8 +104,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. If another process has
-    /// changed the schedule, the schedule has a new timer. Then this function changes nothing.
+    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. Another process may have
+    /// changed the schedule, and so have stored a new timer. Then this function changes nothing.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();

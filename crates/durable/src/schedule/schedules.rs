@@ -64,7 +64,7 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The prefix of the namespaces in which the schedules' own timers are stored. The rest of such a namespace is the
+    /// The prefix of the namespaces in which the schedules' own timers are stored. The prefix is followed by the
     /// namespace of the occurrences. Programs must not keep their own timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
@@ -77,7 +77,8 @@ impl Schedules {
     }
 
     /// Gives access to the schedules as [`new`](Self::new) does, and calls `observe` for each event after it is stored.
-    /// The function is called under a lock of the schedule. So it must not block, and must not call these schedules.
+    /// The function is called under a lock of the schedule. So the function must not block, and must not call methods
+    /// of this value.
     #[must_use]
     pub fn observed(
         store: Arc<dyn TimerStore>,
@@ -90,7 +91,7 @@ impl Schedules {
         Self(Arc::new(ScheduleStore::new(store, observe)))
     }
 
-    /// Returns the namespace of the timers that store the schedules of this namespace.
+    /// Returns the namespace of the timers that store the schedules of `namespace`.
     ///
     /// ```
     /// use tourbillon_durable::schedule::Schedules;
@@ -290,8 +291,8 @@ impl Schedules {
         Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
     }
 
-    /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. They are in the order of
-    /// their keys. Unreadable schedules are left out.
+    /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. The schedules are in the
+    /// order of their keys. Unreadable schedules are left out.
     ///
     /// # Errors
     ///

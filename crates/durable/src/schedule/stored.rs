@@ -16,12 +16,12 @@ use tourbillon_words::UtcMillis;
 
 /// The kind of the timers that store schedules.
 pub(super) const KIND: &str = "tourbillon/schedule";
-/// The pause after a decision that failed, before it is tried again.
+/// The pause after a failed decision about a schedule, before the decision is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The prefix of the reason for which a schedule is parked when its plan is not valid any more.
+/// The beginning of the reason for which a schedule's timer is parked when the plan is not valid any more.
 const FAULT: &str = "schedule: ";
 
 /// The payload of the timer that stores a schedule.
@@ -43,8 +43,8 @@ impl Stored {
         })
     }
 
-    /// Returns the operation that stores a schedule as a new timer. The timer is due at `wake`. `mode` decides which
-    /// timer it may replace.
+    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether it may
+    /// replace the schedule's old timer.
     pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
@@ -76,7 +76,7 @@ impl Stored {
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
     }
 
-    /// Returns the schedule in the form for callers, as of `now`. Its next decision is due at `wake`.
+    /// Returns the schedule in the form for callers, at the moment `now`. `wake` is the moment of the next decision.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
         let Self { schedule, template, progress } = self;
         let is_active = !progress.paused && progress.fault.is_none();
@@ -85,7 +85,7 @@ impl Stored {
         ScheduleView { at, schedule, template, progress, due, overdue }
     }
 
-    /// Makes the timer of the occurrence at an instant. The timer is due at `due`.
+    /// Makes the timer of a schedule's occurrence at `instant`. The timer is due at `due`.
     pub(super) fn occurrence(&self, at: &ScheduleKey, instant: UtcMillis, due: UtcMillis) -> Timer {
         let Template { kind, payload, labels, policy } = self.template.clone();
         let mut labels = labels;
@@ -105,7 +105,7 @@ impl Stored {
     }
 }
 
-/// Returns the moment of the next decision of the schedule that this timer stores. `None` if the schedule has ended.
+/// Returns the moment of the next decision about the schedule that this timer stores. `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,
@@ -113,7 +113,8 @@ pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     }
 }
 
-/// Returns the reason for which a schedule with this fault is parked. It is cut to the permitted length.
+/// Returns the reason for which the timer of a schedule with this fault is parked. A long reason is cut to the
+/// permitted length.
 fn parked(fault: &str) -> Box<str> {
     let mut reason = format!("{FAULT}{fault}");
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));

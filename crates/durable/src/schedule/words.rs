@@ -15,42 +15,42 @@ use tourbillon_words::UtcMillis;
 /// The description of the timers that a schedule makes for its instants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// The kind of the timers.
+    /// The kind of the timers that the schedule makes.
     pub kind: Box<str>,
-    /// The payload, which the handler gets.
+    /// The payload of the timers that the schedule makes. The handler gets it.
     pub payload: Payload,
-    /// The labels of the occurrences. Each occurrence also has the schedule's own label.
+    /// The labels of the occurrences. Each occurrence also has the label of the schedule.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
     /// The policy for failed deliveries. Its `misfire` and `jitter` are ignored: the schedule has its own rules for
-    /// these.
+    /// lateness and jitter.
     #[serde(default)]
     pub policy: Policy,
 }
 
-/// A schedule, as callers get it.
+/// A schedule with its present state, as callers get it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ScheduleView {
     /// The name of the schedule.
     pub at: ScheduleKey,
-    /// The rule of the schedule.
+    /// The rule by which the schedule makes timers.
     pub schedule: Schedule,
     /// The description of the timers that the schedule makes.
     pub template: Template,
-    /// The progress of the schedule, with its counters.
+    /// The progress of the schedule through its instants, with the counts of their outcomes.
     pub progress: Progress,
-    /// The moment at which the next occurrence is due, which is the next instant plus the jitter. `None` if the
-    /// schedule is paused or has ended, or if its plan is not valid.
+    /// The moment at which the next occurrence is due: the next instant plus the jitter. `None` if the schedule is
+    /// paused or has ended, or if its plan is not valid.
     pub due: Option<UtcMillis>,
-    /// The time by which the schedule's next decision is late.
+    /// The time by which the schedule's next decision is late. Zero if the decision is not late.
     pub overdue: Duration,
 }
 
 /// A page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
-    /// The schedules, in the order of their keys.
+    /// The schedules of this page, in the order of their keys.
     pub schedules: Vec<ScheduleView>,
     /// The cursor of the next page. `None` at the end of the list.
     pub next: Option<Cursor>,
@@ -60,7 +60,7 @@ pub struct SchedulesPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
-    /// The number of occurrences that were stored.
+    /// The number of occurrences that the step stored.
     pub stored: u64,
     /// The number of instants whose occurrences already existed.
     pub repeated: u64,
@@ -72,7 +72,7 @@ pub struct BackfillStep {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ScheduleFault {
-    /// There is no such schedule.
+    /// The store has no schedule with this name.
     NotFound,
     /// The key or the namespace is empty, too long, or has the control character U+001F.
     Key,
@@ -80,9 +80,9 @@ pub enum ScheduleFault {
     EndBeforeStart,
     /// The schedule's plan is not valid.
     Plan(PlanError),
-    /// The namespace already has this number of schedules, which is the most that the call permits.
+    /// The namespace already has this number of schedules. The call permits no more.
     Full(u64),
-    /// The store failed.
+    /// The store failed, with this error.
     Store(StoreError),
 }
 
@@ -119,26 +119,26 @@ impl From<StoreError> for ScheduleFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleEvent {
-    /// An instant got its occurrence.
+    /// An instant of the schedule got its occurrence.
     Fired {
         /// The id of the occurrence.
         id: TimerId,
         /// The instant of the occurrence.
         instant: UtcMillis,
     },
-    /// This number of instants were missed, and got no occurrences.
+    /// Instants were missed, and got no occurrences. The value is their number.
     Missed(u64),
-    /// This number of instants were skipped because an occurrence had not ended.
+    /// Instants were skipped because an occurrence had not ended. The value is their number.
     Skipped(u64),
-    /// The plan is not valid any more, for this reason. The schedule waits until it is changed or resumed.
+    /// The plan is not valid any more, for the reason in this text. The schedule waits until it is changed or resumed.
     Parked(Box<str>),
     /// The schedule has no further instant.
     Ended,
-    /// The next instant was computed again, since it had been computed while the clock was ahead.
+    /// The next instant was computed again. The old instant had been computed while the clock was ahead.
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The new next instant.
+        /// The next instant as it was computed again.
         to: UtcMillis,
     },
 }

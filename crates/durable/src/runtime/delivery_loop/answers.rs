@@ -56,8 +56,8 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of the leases of all deliveries under way. It also renews the leases of all deliveries whose
-    /// ends the store has not confirmed.
+    /// Sends a renewal of leases to the store. The call renews the leases of all deliveries under way, and of all
+    /// deliveries whose ends the store has not confirmed.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
@@ -74,7 +74,8 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Handles the answer to a renewal. Then ends expired leases, whose holders are gone.
+    /// Handles the store's answer to a renewal of leases. Then ends the leases that have expired because their holders
+    /// are gone.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {
@@ -124,8 +125,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Records the new ends of the renewed leases. Each lease lasts for at least the configured time, counted from
-    /// `begin`.
+    /// Records the new ends of the leases that the store has renewed. Each lease lasts for at least the configured
+    /// time, counted from `begin`.
     fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
         let mut state = self.runtime.lock();
         for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {

@@ -6,8 +6,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The future of a call at the store. If the store panics in a poll, the future returns an error. A panic while the
-/// future is dropped is caught.
+/// The future of a call at the store. If the store panics during a poll, the future returns an error. If the store
+/// panics while the future is dropped, the panic is caught.
 pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {
@@ -16,7 +16,7 @@ impl<T> Call<T> {
     }
 }
 
-/// Returns the error that stands for a panic of the store.
+/// Returns the error that a call returns after a panic of the store.
 pub(super) fn store_panicked() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the store panicked")
 }

@@ -8,11 +8,11 @@ use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, S
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers in a claim.
+/// The greatest number of timers that a single claim takes.
 const CLAIM: u32 = 512;
 /// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
-/// The longest time for which the alarm of the next claim is set.
+/// The longest time to which the alarm for the next claim is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 fn limit(timers: u32) -> Limit {
@@ -20,7 +20,8 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Unparks timers of the kinds that have a handler now. These timers were parked since their kind had no handler.
+    /// Unparks the timers of each kind that has a handler now. They were parked while no runtime had a handler for
+    /// their kind.
     pub(super) fn put_back_known_kinds(&mut self) {
         let runtime = self.runtime;
         for kind in runtime.kinds() {
@@ -39,7 +40,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims due timers, and begins their deliveries.
+    /// Claims at most `room` due timers, and begins their deliveries.
     pub(super) fn claim(&mut self, room: usize) {
         let runtime = self.runtime;
         let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
@@ -108,7 +109,7 @@ impl DeliveryLoop<'_> {
     }
 
     /// Begins the deliveries of claimed timers. The end of a timer's last delivery may still be on its way to the
-    /// store. Then the timer's new delivery waits for the store's answer (C2).
+    /// store. Then the new delivery waits until the store has answered that end (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);
@@ -116,7 +117,7 @@ impl DeliveryLoop<'_> {
     }
 
     /// Begins the deliveries of a claim whose answer was lost, if the store can return the claim's timers again.
-    /// Otherwise their leases expire.
+    /// Otherwise the leases of these timers expire.
     fn recover(&mut self, error: &StoreError, claim: u64) {
         let runtime = self.runtime;
         if error.kind() == StoreErrorKind::Unknown
@@ -126,7 +127,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims parked timers for a caller, begins their deliveries, and sends the caller their number.
+    /// Claims at most `room` parked timers for a caller, begins their deliveries, and sends their number to the caller.
     pub(super) fn take_parked(&mut self, fetch: Fetch, room: usize) {
         let runtime = self.runtime;
         let Fetch { reason, wanted, most, reply } = fetch;

@@ -54,39 +54,40 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends of deliveries in a batch, which is sent to the store in one call.
+/// The greatest number of ends of deliveries that are sent to the store in a single call, a batch.
 const BATCH: usize = 4_096;
 
-/// The end of a delivery that the store has confirmed, with its outcome.
+/// The end of a delivery that the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
-    /// The due moment of the timer's next delivery. Read from the store only for an observer, otherwise `None`.
+    /// The due moment of the timer's next delivery. `None` without an observer, because it is read only for an
+    /// observer.
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The ends of deliveries that the store has confirmed or that are lost, since the loop last took this value.
+/// The ends of deliveries that the store has confirmed or that are lost, as the loop takes them.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches of ends, in order. A batch is `Ok` if the store has confirmed its ends, and `Err` if its ends are
-    /// lost.
+    /// The batches of ends of deliveries, in order. `Ok` has ends that the store has confirmed, `Err` has lost ends.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// The claimed timers whose deliveries waited for these ends. The deliveries may begin now (C2).
+    /// The claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of deliveries for one part of the store, and the state of the call that reports them.
+/// The ends of deliveries for one part of the store, and the state of the call that reports these ends.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends of the present call. After an error that may pass, the ends of the call that is repeated after the
-    /// pause.
+    /// The ends in the present call at the store. During the pause after an error, the ends that the repeated call will
+    /// have.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The moment at which `state` last changed. The runtime's health derives from it how long a call has taken.
+    /// The moment at which `state` last changed. The runtime's health derives from this moment how long a call has
+    /// taken.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent one by one. A refused batch is sent in this way, to find the end at
-    /// fault.
+    /// The number of ends that must still be sent one by one. After a refused batch, its ends are sent one by one, to
+    /// find the end at fault.
     alone: usize,
 }
 
@@ -96,7 +97,8 @@ enum PartState {
     Resting { until: Instant },
 }
 
-/// The answers to a batch. Each has the outcome of an end, and the due moment of the timer's next delivery.
+/// The store's answers to a batch of ends of deliveries. Each answer has the outcome of an end, and the due moment of
+/// the timer's next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
 /// The call that reports a batch of ends of deliveries to a part of the store.
@@ -114,11 +116,12 @@ impl Future for Report {
     }
 }
 
-/// Keeps all ends of deliveries from the moment at which the loop takes them until the loop takes the store's answers.
+/// Keeps all ends of deliveries from the moment at which the loop hands them over until the loop takes the store's
+/// answers.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
     /// The number of parts of the store. It is read once, at the start. The loop needs the number under the runtime's
-    /// lock, where it must not call the store.
+    /// lock. Under this lock the store must not be called.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -126,11 +129,13 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends of deliveries without an answer, plus the answered ends that the loop has not taken back.
+    /// The number of ends of deliveries that the store has not answered, plus the answered ends that the loop has not
+    /// taken back.
     count: usize,
-    /// The timers for which an end of a delivery is in this module. Empty if the store has no parts (C2).
+    /// The timers for which this value keeps an end of a delivery. Empty if the store has no parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers whose deliveries wait until the store has answered the end of the timer's last delivery (C2).
+    /// Claimed timers, by id. The store has not answered the end of the timer's last delivery, so the new delivery
+    /// waits (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -154,24 +159,24 @@ impl Ends {
         }
     }
 
-    /// Returns whether the store has parts (C4).
+    /// Returns whether the store has parts, which answer by themselves (C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Returns whether a new end of a delivery can be sent at once. If not, it may wait for the answer to another
-    /// batch.
+    /// Returns whether a new end of a delivery can be sent to the store at once. If the result is false, the end may
+    /// wait for the answer to another batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends of deliveries without an answer, plus the answered ends that the loop has not taken
-    /// back.
+    /// Returns the number of ends of deliveries that the store has not answered, plus the answered ends that the loop
+    /// has not taken back.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of timers whose deliveries wait for the end of their last delivery.
+    /// Returns the number of timers whose new deliveries wait for the end of the timer's last delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -184,13 +189,13 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest call began, or the oldest pause after an error. `None` if there is
-    /// neither.
+    /// Returns the moment at which the oldest call at the store, or the oldest pause after an error, began. `None` if
+    /// there is neither.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// Returns the moment at which the first pause after an error is over.
+    /// Returns the moment at which the first pause after an error is over. `None` if there is no pause.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -206,8 +211,8 @@ impl Ends {
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends of deliveries. For each part of the store that has neither a call nor a pause, makes a call with the
-    /// part's ends. The calls reach the store at the next [`poll`](Self::poll).
+    /// Takes ends of deliveries. For each part of the store that has neither a call nor a pause now, makes a call with
+    /// the part's ends. The calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -237,7 +242,8 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Makes a call with the next batch of a part, or forgets the part if it has no ends.
+    /// Makes a call with the next batch of ends for a part of the store. If there are no ends for the part, forgets the
+    /// part.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
@@ -254,8 +260,8 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Repeats the batches whose pauses are over, polls all calls, and handles their answers. While the store answers
-    /// at once, the next batches are sent at once, too.
+    /// Sends the batches of ends whose pauses are over, polls all calls at the store, and handles their answers. While
+    /// the store answers at once, the next batches are sent at once, too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -300,15 +306,16 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that their batches are sent again at once. Later calls do nothing. After this
-    /// call, a batch whose pauses have become long is given up.
+    /// Ends all pauses after errors, so that the failed batches are sent again at once. After this call, a batch whose
+    /// pauses have become long is given up. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
         }
     }
 
-    /// Gives up all ends that the store has not answered, and drops the claimed timers that wait for these ends.
+    /// Gives up all ends of deliveries that the store has not answered. Drops the claimed timers that wait for these
+    /// ends.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
         for (_, mut part) in self.parts.drain() {
@@ -318,8 +325,8 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Returns the ends of deliveries that were stored or lost since the last call. Also returns the claimed timers
-    /// that waited for them.
+    /// Takes out the ends of deliveries that the store has confirmed or that are lost. Also returns the claimed timers
+    /// that waited for these ends.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -337,13 +344,13 @@ impl Ends {
         Answered { batches, free }
     }
 
-    /// Returns the errors of the store since the last call of this function.
+    /// Takes out the errors that the store has returned.
     pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer back while an end of this timer waits for the store's answer. Returns the timer if it has
-    /// no such end.
+    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if the timer
+    /// has no such end.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -353,8 +360,8 @@ impl Ends {
     }
 }
 
-/// Makes the call that reports ends to the store. For an observer, the call also reads when the next deliveries are
-/// due.
+/// Makes the call that reports ends of deliveries to the store. For an observer, the call also reads when the next
+/// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
     let observed =
@@ -380,7 +387,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase in which an operation stores a removed timer again. `None` for an operation of another kind.
+/// Returns the phase in which `op` stores a removed timer again. `None` if `op` is an operation of another kind.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),
@@ -388,7 +395,7 @@ fn phase_of(op: &Op) -> Option<Phase> {
     }
 }
 
-/// Returns the timer whose delivery follows the end of a delivery: the same timer, or the next occurrence of its
+/// Returns the timer that is delivered next after a delivery has ended: the same timer, or the next occurrence of its
 /// series.
 fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
     let (phase, next) = match (returned, outcome) {

@@ -16,10 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The shortest pause before a renewal whose alarm is set for the end of a lease.
+/// The shortest time to which the alarm for a renewal is set when it is set for the end of a lease.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
-/// Begins deliveries, and sets their timeouts and the alarm of the next renewal.
+/// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
 #[derive(Clone, Copy)]
 pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
@@ -27,21 +27,21 @@ pub(super) struct Launcher<'a> {
     threads: &'a Threads,
 }
 
-/// The reason why a delivery must not begin.
+/// The reason why the delivery of a claimed timer must not begin.
 enum Obstacle {
-    /// The delivery ends at once with this operation.
+    /// The delivery ends at once. This operation reports the end to the store.
     End(Op),
-    /// The store has removed the timer at its claim, so no end is reported.
+    /// The store has removed the timer at its claim. So no end of the delivery is reported to the store.
     Forgotten,
 }
 
 impl<'a> Launcher<'a> {
-    /// Makes a launcher. Returns `None` if the runtime has no alarms yet.
+    /// Makes a launcher of deliveries. Returns `None` if the runtime has no alarms yet.
     pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins the delivery of a claimed timer, or ends the delivery at once if it must not begin.
+    /// Begins the delivery of a claimed timer. If the delivery must not begin, ends the delivery at once.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
@@ -110,7 +110,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Makes the runtime's record of a delivery. Its number is set later.
+    /// Makes the runtime's record of a delivery under way. The caller sets the delivery's number later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
@@ -157,14 +157,14 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Sets the alarm of the next renewal to a third of a lease from now. Does nothing if the alarm is set already
-    /// (R4).
+    /// Sets the alarm for the next renewal of leases to a third of a lease from now. Does nothing if the alarm is
+    /// already set (R4).
     pub(super) fn set_renewal(&self) {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// Sets the alarm of the next renewal for `end`, the end of a lease whose holder may be gone. The alarm rings after
-    /// a third of a lease at the latest. Does nothing if the alarm is set already.
+    /// Sets the alarm for the next renewal of leases to `end`, the end of a lease whose holder may be gone. The alarm
+    /// rings after a third of a lease at the latest. Does nothing if the alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }

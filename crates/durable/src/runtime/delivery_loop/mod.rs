@@ -104,7 +104,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-/// The state of the loop, which only the loop's thread uses.
+/// The state of the delivery loop. Only the loop's own thread uses the state.
 pub(crate) struct DeliveryLoop<'a> {
     runtime: &'a Arc<Runtime>,
     launcher: Launcher<'a>,
@@ -114,7 +114,7 @@ pub(crate) struct DeliveryLoop<'a> {
     renewals: Renewals,
 }
 
-/// The steps of the loop, with the data that they need.
+/// A step of the delivery loop, with the data for the step.
 enum Step {
     Emit(Vec<Event>),
     Report(Answered),
@@ -124,7 +124,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// Wakes the loop, so that it polls its calls at the store. All these calls share this waker.
+/// The waker that all calls of the delivery loop at the store share. A wake makes the loop poll these calls.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {
@@ -136,7 +136,7 @@ impl Wake for Bell {
 }
 
 impl<'a> DeliveryLoop<'a> {
-    /// Runs the loop on the calling thread. Returns once the runtime is stopped.
+    /// Runs the delivery loop on the calling thread. Returns once the runtime is stopped.
     pub(crate) fn run(runtime: &'a Arc<Runtime>, threads: &'a Threads) {
         let Some(launcher) = Launcher::new(runtime, threads) else { return };
         let (store, settings) = (&runtime.store, &runtime.settings);
@@ -180,8 +180,8 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Makes all stored ends durable, since the process may exit right after this call. Then leaves the store, which other
-/// processes may share.
+/// Makes all stored ends of deliveries durable, because the process may exit right after this call. Then leaves the
+/// store, which other processes may share.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

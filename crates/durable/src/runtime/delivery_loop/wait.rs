@@ -13,16 +13,17 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// If the store has not answered this number of ends of deliveries, the loop claims no timer (R7).
+/// The number of ends of deliveries without the store's answer from which on the loop claims no timer (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
-    /// Poll the calls at the store.
+    /// The loop must poll its calls at the store.
     Drive,
-    /// Give back all deliveries under way, since their time to end after the stop is over.
+    /// The loop must give back all deliveries under way, because the time that the stop leaves them is over.
     GiveBack,
-    /// Give up the ends of deliveries: the store has not answered them within a lease's length after that time.
+    /// The loop must give up the ends of deliveries. The store has not answered them within a lease's length after the
+    /// time that the stop leaves to deliveries.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -32,8 +33,8 @@ enum Choice {
 }
 
 impl DeliveryLoop<'_> {
-    /// Waits until there is a step to make. Returns `None` when the runtime is stopped and the store has answered all
-    /// ends.
+    /// Waits until the loop has a step to make, and returns the step. Returns `None` when the runtime is stopped and
+    /// the store has answered all ends of deliveries.
     pub(super) fn next(&mut self) -> Option<Step> {
         let runtime = self.runtime;
         loop {
@@ -59,7 +60,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Chooses the next step. The table "Choice of a step" in the parent module shows the order.
+    /// Chooses the loop's next step. The table "Choice of a step" in the parent module shows the order.
     fn choose(&mut self, state: &mut RuntimeState) -> Choice {
         if has_calls(&self.ends, state, true) {
             return Choice::Drive;
@@ -125,7 +126,7 @@ impl DeliveryLoop<'_> {
         Choice::Sleep { wakes, until }
     }
 
-    /// Records that the step is complete, and wakes the threads that wait for its result.
+    /// Records that the loop's step is complete. Wakes the threads that wait for the step's result.
     pub(super) fn finish_step(&self) {
         let mut state = self.runtime.lock();
         state.activity = Activity::Choosing;
@@ -142,7 +143,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the calls at the store. If `takes_ends` is true, first sends the ends of deliveries that wait to be sent.
+    /// Polls the loop's calls at the store. If `takes_ends` is true, first sends the ends of deliveries that wait to be
+    /// sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
@@ -167,7 +169,7 @@ impl DeliveryLoop<'_> {
         self.runtime.lock().unanswered = self.unanswered();
     }
 
-    /// Waits for the answer of a call, and polls the other calls until then.
+    /// Waits for the store's answer to `call`. Until the answer comes, polls the loop's other calls at the store.
     pub(super) fn wait_for<F: Future>(&mut self, call: F) -> F::Output {
         let mut call = pin!(call);
         let waker = self.waker.clone();
@@ -180,8 +182,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Reports an error of the store, and pauses. Returns true after the pause, or false as soon as the runtime is
-    /// stopped.
+    /// Reports an error of the store, and pauses the loop. Returns true after the pause, or false as soon as the
+    /// runtime is stopped.
     pub(super) fn bear(&mut self, error: &StoreError) -> bool {
         self.runtime.reporter.store_failed(error);
         let until = Instant::now() + self.claims.backoff.next();
@@ -195,7 +197,8 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// Either polls the calls at the store, or sleeps once. The caller repeats this until its own condition holds.
+    /// Polls the calls at the store if they need a poll, and otherwise sleeps once. The caller repeats this call until
+    /// the caller's own condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
         // A store without parts gets no ends during the wait. They are sent after the wait, in one batch.
         let takes_ends = self.ends.has_parts();
@@ -210,8 +213,8 @@ impl DeliveryLoop<'_> {
     }
 }
 
-/// Returns whether the calls at the store need work: a call must be polled, a pause is over, or the stop is new. With
-/// `takes_ends`, ends that wait to be sent count, too.
+/// Returns whether the loop must poll its calls at the store. A call has made progress, a pause is over, or the runtime
+/// has just been stopped. With `takes_ends`, ends of deliveries that wait to be sent count, too.
 fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
     state.requests.poll
         || takes_ends && !state.settled.ends.is_empty()
@@ -224,8 +227,8 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Sleeps until a signal among `wakes`, the waker of a call, or the stop wakes the thread. Wakes at `until` at the
-/// latest.
+/// Sleeps until the thread is woken: by a signal among `wakes`, by the waker of a call, or by the stop. Wakes at
+/// `until` at the latest.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
     let mut state = match until {
@@ -238,8 +241,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Settles all deliveries under way, and gives their timers back. Returns the settlements of these deliveries. The
-/// caller must wake them.
+/// Settles all deliveries under way, and gives their timers back to the store. Returns the settlements of these
+/// deliveries, which the caller must wake.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

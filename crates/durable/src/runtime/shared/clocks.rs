@@ -16,11 +16,11 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause after an error of the store, before the worker tries again.
+/// The pause of the worker that computes schedules again, after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Wakes the loop if the store's clock has stepped since the loop's last comparison.
+    /// Wakes the delivery loop if the store's clock has stepped after the loop last compared the clocks.
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,8 +32,8 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the store's clock since the last call. After a step back, starts a worker that computes plans
-    /// again.
+    /// Reports a step of the store's clock that came after the last call. If it was a step back, starts a worker that
+    /// computes the next instants of schedules again.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a worker that computes plans by the present clock, unless such a worker runs already.
+    /// Starts a worker that computes the next instants of schedules again, by the store's present time. Does nothing if
+    /// such a worker runs already.
     pub(crate) fn follow_clock(self: &Arc<Self>, threads: &Threads) {
         let Some(follow) = self.settings.follow_clock.clone() else { return };
         {
@@ -67,14 +68,16 @@ impl Runtime {
     }
 }
 
-/// A worker that computes plans by the present clock, or that waits in the queue of the workers.
+/// The worker that computes the next instants of schedules again. The worker runs on a thread of the runtime, or waits
+/// for a free thread.
 struct Following {
     runtime: Arc<Runtime>,
     is_at_it: bool,
 }
 
 impl Following {
-    /// Returns whether the worker must compute plans. If not, the worker has ended.
+    /// Returns whether the worker must compute the next instants of schedules now. If the result is false, the worker
+    /// has ended.
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();
@@ -93,7 +96,7 @@ impl Following {
     }
 }
 
-/// Notes that the worker has ended, or was dropped from the queue of the workers.
+/// Records that the worker has ended, or was dropped before a thread ran it.
 impl Drop for Following {
     fn drop(&mut self) {
         if self.is_at_it {

@@ -34,7 +34,8 @@ impl Deliveries {
         self.under_way.get_mut(&number)
     }
 
-    /// Takes out a delivery, so that the caller settles it. Returns `None` if the delivery is no longer under way.
+    /// Takes a delivery out of the deliveries under way, so that the caller settles it. Returns `None` if the delivery
+    /// is no longer under way.
     pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
         self.under_way.remove(&number)
     }
@@ -61,7 +62,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts the handler of a delivery as returned.
+    /// Records that the handler of the delivery `number` has returned.
     pub(crate) fn leave(&mut self, number: u64) {
         self.running -= 1;
         self.occupants.leave(number);

@@ -16,18 +16,18 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before the claim; only for a timer that is delivered at most once. The store removes such a
-    /// timer at its claim, so the runtime reports no end to the store.
+    /// The timer as it was before the claim, if the timer is delivered at most once. The store removes such a timer at
+    /// its claim, so the runtime reports no end to the store. `None` for other timers.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
     pub(crate) timeout: Option<tourbillon::TimerId>,
     /// The moment at which this delivery became due.
     pub(crate) due: UtcMillis,
-    /// The moment at which the lease ends.
+    /// The moment at which the lease of the delivery ends.
     pub(crate) until: UtcMillis,
     pub(crate) key: Option<Box<str>>,
-    /// The moment at which the handler was called, by the runtime's clock.
+    /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
     /// Whether the handler has snoozed a timer that the store had removed at its claim.
     pub(crate) is_snoozed: bool,
@@ -42,7 +42,7 @@ pub(crate) struct DeliveryEnd {
     pub(crate) op: Op,
 }
 
-/// The data of a delivery for the events that an observer gets.
+/// The data of a delivery that an observer's events need.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) attempt: Arc<Attempt>,

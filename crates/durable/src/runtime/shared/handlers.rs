@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause before a timer is delivered again after an executor has dropped its work.
+/// The pause before a timer is delivered again because an executor has dropped the work of its handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
@@ -69,7 +69,7 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Decides the end of a delivery whose work was dropped. The loop reports this end to the store.
+/// Decides the end of a delivery whose work the executor has dropped. The delivery loop reports this end to the store.
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
         // The store has removed the timer. Its handler was called, and may have had its effect.

@@ -38,9 +38,9 @@ const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
 /// The clocks of a runtime. The store has a third clock of its own.
 pub(super) struct Clocks {
-    /// The clock that counts down alarms and timeouts.
+    /// The clock of the runtime's engine, by which alarms and timeouts count down.
     pub(super) alarms: Arc<dyn Clock>,
-    /// The steady clock. A comparison with this clock shows steps of the store's clock.
+    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
     pub(super) steady: Arc<dyn Clock>,
 }
 
@@ -61,13 +61,13 @@ pub(crate) struct Runtime {
 pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
-    /// The number of running handlers whose deliveries have already ended, for example since the handler's time is
-    /// over.
+    /// The number of handlers that still run although their deliveries have ended, for example because the handler's
+    /// time is over.
     pub(crate) overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the store has not answered the loop. This includes reports of ends of deliveries, and
-    /// renewals of leases.
+    /// The time for which the delivery loop has waited for the store's answer to its oldest call. `None` if the loop
+    /// waits for no answer. Reports of ends of deliveries and renewals of leases count, too.
     pub(crate) stuck_for: Option<Duration>,
 }
 
@@ -96,7 +96,7 @@ impl Runtime {
         }
     }
 
-    /// Stores the engine's timers in the runtime. It is called once, before the loop begins.
+    /// Stores the engine, with its alarms, in the runtime. This method is called once, before the delivery loop begins.
     pub(super) fn set_alarms(&self, alarms: Alarms) {
         let _only_once = self.alarms.set(alarms);
     }
@@ -121,28 +121,28 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loop if `is_wanted` returns true for the signals for which the loop sleeps.
+    /// Wakes the delivery loop if `is_wanted` returns true for the signals that may wake the loop now.
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
         }
     }
 
-    /// Makes the loop claim timers that are due.
+    /// Makes the delivery loop claim timers that are due.
     pub(crate) fn look(&self) {
         let mut state = self.lock();
         state.requests.look = true;
         self.notify(&state, |wakes| wakes.on_requests);
     }
 
-    /// Makes the loop poll its calls at the store.
+    /// Makes the delivery loop poll its calls at the store.
     pub(super) fn poll(&self) {
         self.lock().requests.poll = true;
         self.changed.notify_all();
     }
 
-    /// Makes the loop claim timers that are parked for a reason. The answer is the number of claimed timers. It is
-    /// `None` if the store cannot claim by a reason.
+    /// Makes the delivery loop claim timers that are parked for `reason`. The answer is the number of claimed timers,
+    /// or `None` if the store cannot claim by a reason.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -158,7 +158,7 @@ impl Runtime {
         answer
     }
 
-    /// Acts on the firing of one of the engine's timers.
+    /// Handles the signal of an alarm, a timer of the engine that has fired.
     pub(super) fn signal(&self, signal: Signal) {
         match signal {
             Signal::Look => self.look(),
@@ -174,7 +174,7 @@ impl Runtime {
         }
     }
 
-    /// Stops the loop. The loop waits for deliveries under way, for at most `patience`.
+    /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.
     pub(super) fn stop(&self, patience: Duration) {
         let mut state = self.lock();
         let until = Instant::now() + patience.min(LONGEST_STOP);
@@ -204,8 +204,8 @@ impl Runtime {
         }
     }
 
-    /// Waits until no timer is due, no handler runs, and the store has confirmed all ends. Waits for at most
-    /// `patience`. Returns whether the runtime became idle in this time.
+    /// Waits until no timer is due, no handler runs, and the store has confirmed all ends of deliveries. Waits for at
+    /// most `patience`. Returns whether the runtime became idle in this time.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -220,7 +220,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether a worker runs a handler or computes plans. Such work may never end.
+    /// Returns whether a thread of the runtime runs a handler or computes schedules. Such work may never end.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

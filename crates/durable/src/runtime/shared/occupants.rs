@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Keeps the namespaces of the handlers that have not returned.
+/// The namespaces of the handlers that have not returned, with the number of handlers of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct Occupants {
-    /// The namespace of each running delivery, by the delivery's number.
+    /// The namespace of each handler that has not returned, by the number of its delivery.
     namespaces: HashMap<u64, Box<str>>,
-    /// The number of running handlers of each namespace. The store reads the map during a claim.
+    /// The number of running handlers of each namespace. The store reads this map during a claim.
     counts: Arc<BTreeMap<Box<str>, usize>>,
 }
 

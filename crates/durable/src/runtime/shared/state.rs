@@ -28,32 +28,33 @@ pub(crate) struct RuntimeState {
 pub(crate) enum Stage {
     #[default]
     Running,
-    /// The loop claims no more timers. At `until` it gives back the timers whose deliveries are still under way.
+    /// The delivery loop claims no more timers. At `until` it gives back the timers whose deliveries are still under
+    /// way.
     Stopping { until: Instant },
-    /// The loop has ended.
+    /// The delivery loop has ended.
     Ended,
 }
 
-/// The present work of the loop's thread.
+/// The present work of the delivery loop's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// The thread chooses its next step, or sleeps.
     #[default]
     Choosing,
-    /// The thread calls the observer.
+    /// The thread calls the observer, a function of the program, with events.
     Emitting,
-    /// Since this moment the thread has been in a step that calls the store.
+    /// The thread makes a step that calls the store. The step began at `since`.
     AtStore { since: Instant },
 }
 
-/// The signals that wake the loop while it sleeps. The loop sets the fields before it sleeps. It leaves out signals on
-/// which it cannot act yet, for example the end of a delivery while the store is busy. Two signals always wake the
-/// loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
+/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. It leaves out
+/// signals on which it cannot act yet, for example the end of a delivery while the store is busy. Two signals always
+/// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// Whether the end of a delivery wakes the loop.
+    /// Whether the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether any other request wakes the loop.
+    /// Whether a request other than the end of a delivery wakes the delivery loop.
     pub(crate) on_requests: bool,
 }
 
@@ -63,12 +64,12 @@ impl Default for Wakes {
     }
 }
 
-/// The requests to the loop from other threads.
+/// The requests that other threads make to the delivery loop.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Whether a call at the store may have made progress. The loop must then poll its calls.
+    /// Whether a call at the store may have made progress. The delivery loop must then poll its calls.
     pub(crate) poll: bool,
-    /// Whether timers may be due. The loop must then claim.
+    /// Whether timers may be due. The delivery loop must then claim due timers.
     pub(crate) look: bool,
     pub(crate) renewal: RenewalAlarm,
     pub(crate) fetches: VecDeque<Fetch>,
@@ -77,18 +78,18 @@ pub(crate) struct Requests {
 /// The state of the alarm for the next renewal of leases (R4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalAlarm {
-    /// No renewal is needed, as far as the loop knows.
+    /// The alarm is not set, because no renewal is known to be needed.
     #[default]
     Unset,
-    /// The alarm is armed, and will ring.
+    /// The alarm is set, and will ring.
     Set,
     /// The alarm has rung: the leases must be renewed.
     Rung,
 }
 
-/// A caller's request to claim `wanted` timers that are parked for a reason. The loop may claim up to `most` timers if
-/// enough remain for other processes. If the request is dropped without an answer, the caller gets the error that the
-/// runtime has stopped.
+/// A caller's request to claim `wanted` timers that are parked for a reason. The delivery loop may claim up to `most`
+/// timers if enough timers remain for other processes. If the request is dropped without an answer, the caller gets the
+/// error that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -96,24 +97,24 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The results of deliveries whose end is decided, until the loop takes them.
+/// The ends and the events of settled deliveries, until the delivery loop takes them.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// The ends of deliveries that must be reported to the store.
+    /// The ends of deliveries that the delivery loop must report to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
-    /// Events for the observer that come from other threads. The loop emits them.
+    /// Events for the observer that other threads have made. The delivery loop passes them to the observer.
     pub(crate) events: Vec<Event>,
 }
 
-/// Describes the calls that the store has not answered, as last published by the loop.
+/// Describes the calls that the store has not answered, as the delivery loop last published them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends of deliveries that the loop has taken and that the store has not confirmed yet.
+    /// The number of ends of deliveries that the delivery loop has taken and that the store has not confirmed yet.
     pub(crate) ends: usize,
-    /// Whether a renewal of leases is in progress, or the end of expired leases that follows a renewal.
+    /// Whether a renewal of leases is in progress, or the end of expired leases that follows the renewal.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest waiting call began: a report of ends of deliveries, or a renewal of leases. The
-    /// pause after a report's error counts like a call. `None` if the loop waits for no answer.
+    /// The moment at which the oldest unanswered call began: a report of ends of deliveries, or a renewal of leases.
+    /// The pause after a report's error counts like a call. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 
@@ -121,9 +122,10 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
-    /// The due moment of the first pending timer.
+    /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// Whether a claim has left due timers because their namespaces had used up their shares of the handlers.
+    /// Whether a claim has left due timers in the store because their namespaces had used up their shares of the
+    /// handlers.
     pub(crate) is_withheld: bool,
 }
 

@@ -9,17 +9,17 @@ use crate::timer::{Timer, TimerId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placed {
-    /// The timer is new.
+    /// The timer with this id is new.
     Created(TimerId),
-    /// An earlier call with the same id has already stored the timer.
+    /// A timer with this id was already stored by an earlier call.
     Repeated(TimerId),
     /// Another timer has the key and stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep). The new timer is not
     /// stored.
     Kept {
-        /// The id of the timer that stays.
+        /// The id of the timer that keeps the key.
         id: TimerId,
-        /// The phase of the timer that stays. If it is [`Phase::Leased`], its delivery has begun, and may not know the
-        /// reason for the new timer. To get a delivery after this call, the caller repeats the call with
+        /// The phase of the timer that keeps the key. In [`Phase::Leased`], its delivery has begun, and may not know
+        /// the reason for the new timer. To get a delivery after this call, the caller repeats the call with
         /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
         was: Phase,
     },
@@ -27,16 +27,16 @@ pub enum Placed {
     Replaced {
         /// The id of the new timer.
         new: TimerId,
-        /// The id of the old timer.
+        /// The id of the old timer that was replaced.
         old: TimerId,
-        /// The phase of the old timer. If it is [`Phase::Leased`], a delivery of the old timer has begun, and may still
-        /// succeed.
+        /// The phase that the replaced timer had. In [`Phase::Leased`], a delivery of the replaced timer has begun, and
+        /// may still succeed.
         was: Phase,
     },
 }
 
 impl Placed {
-    /// Returns the id of the timer that is stored after the call.
+    /// Returns the id of the timer that is stored after the call: the new timer, or the timer that stays.
     ///
     /// ```
     /// use tourbillon_durable::store::IfPresent;
@@ -64,7 +64,7 @@ impl Placed {
     }
 }
 
-/// The result of a cancel.
+/// The result of a call that cancels a timer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cancelled {
@@ -90,13 +90,13 @@ pub enum Changed {
     NotFound,
 }
 
-/// The progress of a cancel by label, up to the present batch.
+/// The progress of a cancel by label, after the present batch of timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// The number of timers cancelled so far, including timers whose delivery had begun.
     pub cancelled: u64,
-    /// The number of cancelled timers whose delivery had already begun. Such a delivery goes on.
+    /// The number of cancelled timers whose delivery had already begun. A delivery that has begun goes on.
     pub in_flight: u64,
 }
 

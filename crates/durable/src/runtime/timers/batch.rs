@@ -8,13 +8,14 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// A change to one timer, as a part of a [`batch`](crate::Timers::batch).
+/// A change to a single timer, as a part of a [`batch`](crate::Timers::batch).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts; the timer's own is ignored.
+    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts. The durability of the
+    /// timer's own description is ignored.
     Schedule {
-        /// The timer's kind.
+        /// The kind of the new timer.
         kind: Box<str>,
         /// The description of the timer, with its payload.
         spec: Box<Spec<Vec<u8>>>,
@@ -59,7 +60,8 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// Selects how the outcome of an operation is converted into an [`Effect`].
+/// The kind of change that an operation makes. The kind selects the [`Effect`] into which the operation's outcome is
+/// converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -82,19 +84,19 @@ impl Timers {
     pub const MOST_CHANGES: usize = 1_000;
 
     /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order. Each change sees
-    /// the changes before it. No other caller's change and no claim comes in between. If the process dies, either all
-    /// changes are made or none. Returns once all changes have the durability. The answers are in the order of the
-    /// changes.
+    /// the changes before it. No other caller's change and no claim comes between two changes of the batch. If the
+    /// process dies, either all changes are made or none. Returns once all changes have the durability. The answers are
+    /// in the order of the changes.
     ///
-    /// A limit or another timer's key may refuse a change. The other changes are made all the same. All delays count
-    /// from the same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and the
-    /// store writes all payloads at once. So a caller that takes batches from outside must limit their bytes.
+    /// A limit or another timer's key may refuse a change. The other changes are still made. All delays count from the
+    /// same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and the store writes
+    /// all payloads at once. So a caller that takes batches from outside must limit their bytes.
     ///
     /// # Errors
     ///
     /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
-    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Such
-    /// a batch may be repeated if the caller has chosen the ids of its timers.
+    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Then
+    /// the batch may be repeated if the caller has chosen the ids of its timers.
     ///
     /// # Cancellation
     ///

@@ -8,11 +8,11 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers that a cancel by label cancels in one transaction.
+/// The greatest number of timers that are cancelled in one transaction of a cancel by label.
 const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
-    /// Cancels the timer with this key or id. If it belongs to a series, the whole series ends. After
+    /// Cancels the timer with this key or id. If the timer belongs to a series, the whole series ends. After
     /// [`Cancelled::Cancelled`] no delivery of the timer begins. The call returns once the cancel survives a loss of
     /// power.
     ///
@@ -51,9 +51,9 @@ impl Timers {
         block_on(self.cancel(at))
     }
 
-    /// Cancels all timers of a namespace that have this label. It cancels them in batches; other callers' changes may
-    /// come between two batches. Calls `progress` after each batch. If `progress` returns false, the remaining timers
-    /// stay.
+    /// Cancels all timers of a namespace that have this label. The timers are cancelled in batches. Other callers'
+    /// changes may come between two batches. Calls `progress` after each batch. If `progress` returns false, the
+    /// remaining timers stay.
     ///
     /// # Errors
     ///
@@ -241,15 +241,16 @@ impl Timers {
     /// The greatest number of timers that one call of [`unpark`](Self::unpark) makes pending.
     pub const MOST_UNPARKED: u32 = 1_000;
 
-    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]). It takes at most `limit`
+    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]). The call takes at most `limit`
     /// timers, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED), in one transaction. Timers with the earliest due
     /// moments come first. Afterwards they are claimed like other timers: timers that are late by more than 5 s come at
     /// the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
-    /// Returns the number of timers that are pending again. An occurrence of a paused series becomes paused instead. It
-    /// counts neither for the limit nor for the result. To unpark all timers of a reason, a caller repeats the call
-    /// until it returns zero. During that time the reason must not come back, since handlers that see the reason park
-    /// their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused timers.
+    /// Returns the number of timers that are pending again. An occurrence of a paused series becomes paused instead.
+    /// Such an occurrence counts neither for the limit nor for the result. To unpark all timers of a reason, a caller
+    /// repeats the call until it returns zero. During that time the reason must not come back, because handlers that
+    /// see the reason park their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused
+    /// timers.
     ///
     /// If a handler has decided to park its timer, but the store does not know it yet, the timer is not unparked: see
     /// [`Verdict::Park`].
@@ -292,13 +293,13 @@ impl Timers {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Delivers timers in this process that are due and parked for this reason. Timers with the earliest due moments
-    /// come first. A store that several processes share looks in all its parts.
+    /// Delivers in this process due timers that are parked for this reason. Timers with the earliest due moments come
+    /// first. A store that several processes share searches all its parts.
     ///
     /// Takes up to `wanted` timers. Takes more, up to `most`, if at least the same number remains for other processes.
-    /// Fewer are taken if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns the
-    /// number of timers that were claimed. A store without such claims unparks timers instead, and the result is their
-    /// number.
+    /// Takes fewer timers if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns
+    /// the number of timers that were claimed. A store that cannot claim parked timers unparks timers instead, and the
+    /// result is their number.
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
     ///

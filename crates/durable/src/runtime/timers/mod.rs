@@ -20,14 +20,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A timer that is late by more than this time is overdue in [`Health`].
+/// The lateness beyond which a timer counts as overdue in [`Health`].
 const OVERDUE: Duration = Duration::from_secs(10);
 
-/// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. It does not
-/// keep the runtime alive.
+/// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. A handle does
+/// not keep the runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent calls also exist as calls that wait on
-/// the calling thread. Their names end with `_blocking`.
+/// Calls that reach the store are futures for any executor. The most frequent calls also exist in a form that waits on
+/// the calling thread. The names of this form end with `_blocking`.
 #[derive(Clone)]
 pub struct Timers {
     pub(super) runtime: Arc<Runtime>,
@@ -146,7 +146,8 @@ impl Timers {
         placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
     }
 
-    /// Makes the timer that `spec` describes. Fails if the runtime cannot store it, for example since it is stopping.
+    /// Makes the timer that `spec` describes. Fails if the runtime cannot store the timer, for example because the
+    /// runtime is stopping.
     fn admit<P>(
         &self,
         spec: &Spec<P>,
@@ -185,7 +186,7 @@ impl Timers {
         Arc::clone(self.store())
     }
 
-    /// Returns the runtime's counters since its start, and its present numbers.
+    /// Returns the runtime's counters, counted from its start, and its present numbers.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -208,7 +209,7 @@ impl Timers {
         Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
     }
 
-    /// Returns the present fault of the runtime. If there are several faults, it is the worst.
+    /// Returns the present fault of the runtime. If the runtime has several faults, the result is the worst fault.
     ///
     /// ```
     /// use tourbillon_durable::Health;
@@ -238,11 +239,11 @@ impl Timers {
         }
     }
 
-    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. It
-    /// waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The call
-    /// is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at once,
-    /// but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at
-    /// once.
+    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
+    /// call waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The
+    /// call is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at
+    /// once, but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is
+    /// due at once.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -261,14 +262,15 @@ impl Timers {
         self.runtime.await_idle(patience)
     }
 
-    /// Makes the runtime claim due timers at once. An external scheduler calls it, see [`external`](crate::external).
+    /// Makes the runtime claim due timers at once. An external scheduler calls this method: see
+    /// [`external`](crate::external).
     pub fn look(&self) {
         self.runtime.look();
     }
 
-    /// Compares the store's clock with the steady clock, and claims due timers if the store's clock has stepped. It is
-    /// for systems whose kernel does not announce steps. Such a program makes the call every few seconds. A comparison
-    /// costs about 100 ns.
+    /// Compares the store's clock with the steady clock, and claims due timers if the store's clock has stepped. The
+    /// method is for systems whose kernel does not announce steps. There a program calls the method every few seconds.
+    /// A comparison costs about 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

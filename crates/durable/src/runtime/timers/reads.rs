@@ -136,9 +136,9 @@ impl Timers {
 
     /// Counts pending timers by the time until they are due. The spans of time grow: timers that are due, timers due
     /// within a minute, and so on, up to ten years and later. The stores of this crate keep a number for each hour. For
-    /// the spans up to an hour they read timers of this hour and the next hour, at most the first 50,000. That takes a
-    /// few milliseconds with ten million timers. If these two hours have more timers, the spans after the last timer
-    /// that was read are not exact.
+    /// the spans up to an hour they read timers of this hour and the next hour, at most the first 50,000. The call
+    /// takes a few milliseconds with ten million timers. If these two hours have more timers, the spans after the last
+    /// timer that was read are not exact.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ impl Timers {
         self.store().horizon().await
     }
 
-    /// Checks the store's structure, and returns its faults. The result is empty if there is none. Reads the whole
-    /// store.
+    /// Checks the store's structure, and returns its faults. The result is empty if the store has no fault. Reads the
+    /// whole store.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The activity of a connection: whether it waits for a handler, and when bytes last came or went. Only the
-/// connection's task uses this value, so its atomics need no ordering.
+/// Whether a connection waits for a handler, and when bytes last came or went. Only the connection's task uses this
+/// value, so its atomics need no ordering.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -26,7 +26,8 @@ impl Activity {
         Self { engine, last_sign, is_handling: AtomicBool::new(false) }
     }
 
-    /// Returns since when the server has waited for the client. Returns the end of time while a handler works.
+    /// Returns the moment from which on the server has waited for the client. Returns the end of time while a handler
+    /// works.
     pub(super) fn silent_since(&self) -> Timestamp {
         if self.is_handling.load(Ordering::Relaxed) {
             return Timestamp::MAX;
@@ -57,7 +58,7 @@ impl Drop for Handling {
     }
 }
 
-/// A socket for hyper. It notes the time whenever bytes come or go.
+/// A socket for hyper. The socket notes the time whenever bytes come or go.
 #[derive(Debug)]
 pub(super) struct ObservedStream {
     stream: TcpStream,

@@ -17,7 +17,7 @@ use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 use tourbillon_hyper::TourbillonTimer;
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// The connection ended in order, after all of its requests were answered.

@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tourbillon::Handle;
 use tourbillon::future::Wakeup;
 
-/// How long the server waits after a failure to accept a connection, before it tries again.
+/// The pause after a connection could not be accepted, before the server accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long each stage of a connection may take.
@@ -44,7 +44,7 @@ pub(crate) struct Timeouts {
     pub request: Duration,
 }
 
-/// A server that listens at an address, and has not accepted connections yet.
+/// A server that listens at an address. The server accepts connections only while [`run`](Self::run) runs.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
@@ -75,8 +75,8 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves each connection in a task of its own. Calls `on_end` when a connection has ended. Runs until it is
-    /// dropped.
+    /// Serves each connection in a task of its own. Calls `on_end` when a connection has ended. Runs until the future
+    /// is dropped.
     pub(crate) async fn run(self, on_end: impl Fn(SocketAddr, Ending) + Send + Sync + 'static) -> Infallible {
         let on_end = Arc::new(on_end);
         loop {

@@ -14,7 +14,7 @@ pub(super) type Reply = Response<Content>;
 /// The longest body that a request may have, in bytes.
 const MOST_RECEIVED: usize = 1 << 20;
 
-/// Reads the whole body of a request. If the body is too long or broken, returns the answer that says so.
+/// Reads the whole body of a request. If the body is too long or broken, returns an answer for the client that says so.
 pub(super) async fn read(body: Incoming) -> Result<Bytes, Reply> {
     if body.size_hint().lower() > MOST_RECEIVED as u64 {
         return Err(close_with(StatusCode::PAYLOAD_TOO_LARGE));
@@ -26,7 +26,7 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Reply> {
     }
 }
 
-/// Answers a request: `/`, `/echo`, `/slow?ms=`, `/bytes?count=`.
+/// Answers a request for one of the routes `/`, `/echo`, `/slow?ms=` and `/bytes?count=`.
 pub(super) async fn handle(engine: &Handle<Wakeup>, method: &Method, uri: &Uri, body: Bytes) -> Reply {
     match (method, uri.path()) {
         (&Method::GET, "/") => Reply::new(Content::once("hello\n")),
@@ -46,7 +46,7 @@ pub(super) async fn handle(engine: &Handle<Wakeup>, method: &Method, uri: &Uri, 
     }
 }
 
-/// Returns the number that the query of `uri` has for `key`.
+/// Returns the number that stands after `key=` in the query of `uri`.
 fn number(uri: &Uri, key: &str) -> Option<u64> {
     let mut pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|&(name, _)| name == key)?.1.parse().ok()

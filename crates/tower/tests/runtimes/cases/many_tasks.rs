@@ -33,8 +33,8 @@ pub(crate) fn ten_thousand_tasks_sleep_and_none_wakes_early<R: Runtime>(runtime:
     await_alive(&engine, 0);
 }
 
-/// Sleeps again and again until a sleep was polled on two threads, or until `is_over`. Returns whether that has
-/// happened.
+/// Sleeps again and again, until two polls in a row come on different threads or `is_over` is set. Returns whether the
+/// task changed its thread.
 async fn sleep_until_moved(engine: Handle<Wakeup>, is_over: Arc<AtomicBool>) -> bool {
     let mut thread: Option<ThreadId> = None;
     while !is_over.load(Ordering::Relaxed) {

@@ -142,7 +142,7 @@ pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
     await_alive(&engine, 0);
 }
 
-/// A service that answers after the time in the request. A request without a time gets no answer.
+/// A service that answers after the time that the request names. A request without a time gets no answer.
 #[derive(Clone)]
 struct AfterSleep(Handle<Wakeup>);
 

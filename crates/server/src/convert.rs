@@ -19,7 +19,7 @@ use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 /// A timer that is about to be stored: the name of the handler that delivers the timer, and the timer's specification.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The work of a timer in the form that the store keeps.
+/// The callback or the queue entry of a timer, in the form that the store keeps.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
@@ -29,8 +29,8 @@ pub(crate) struct Work {
 }
 
 /// Converts a timer of a request into the form for the store. Also returns the timer's callback, if it has a callback.
-/// `head` has facts about the request, and is stored before the timer's work. `pointer` is the JSON pointer to the
-/// timer within the request, for errors.
+/// `head` has facts about the request, which the store keeps with the timer. `pointer` is the JSON pointer to the timer
+/// within the request, for errors.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,

@@ -39,7 +39,7 @@ pub(crate) struct StoredPull {
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that created a timer. The store keeps them before the timer's work.
+/// Facts about the request that created a timer. The store keeps them before the timer's callback or queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
     /// The fingerprint (hash) of the request, which shows whether a later request is equal. `None` if the request had
@@ -50,18 +50,18 @@ pub(crate) struct Head<'a> {
     pub(crate) request: Option<&'a str>,
 }
 
-/// The first byte of a stored work, which is the version of its form. Version 1 has only the work. Version 2 has the
-/// request's fingerprint before the work, and version 3 a whole [`Head`]. A work is written in the lowest version that
-/// can hold its head.
+/// The first byte of a stored work (callback or queue entry), which is the version of its form. Version 1 has only the
+/// work. Version 2 has the request's fingerprint before the work, and version 3 a whole [`Head`]. A work is written in
+/// the lowest version that can hold its head.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The number of bytes by which the stored form exceeds the texts and the body of a work. Each header adds further
-/// bytes.
+/// The number of bytes by which the stored form of a callback or queue entry exceeds its texts and its body. Each
+/// header adds further bytes.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// Writes a work and the facts about its request in the form that the store keeps.
+/// Writes a work (callback or queue entry) and the facts about its request in the form that the store keeps.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = match head {
@@ -75,8 +75,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits a stored work into the facts about its request and the bytes of the work. Fails with the reason if the form
-/// is damaged or unknown.
+/// Splits a stored work (callback or queue entry) into the facts about its request and the bytes of the work. Fails
+/// with the reason if the form is damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -94,13 +94,15 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// Reads a work from its stored form. Fails with the reason if the bytes are not a work of the type `T`.
+/// Reads a callback or queue entry from its stored form. Fails with the reason if the bytes are not a value of the type
+/// `T`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// Reads the facts about the request from a stored work. Returns an empty head if the bytes are not a stored work.
+/// Reads the facts about the request from a stored callback or queue entry. Returns an empty head if the bytes have
+/// another form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

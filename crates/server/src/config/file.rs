@@ -33,7 +33,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Parses the text of a file of settings. `path` is for errors only. Fails with the first fault.
+/// Parses the text of a file of settings. Errors name the file by `path`. Fails with the first fault.
 pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
     let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };

@@ -14,7 +14,8 @@ use std::time::Instant;
 /// The greatest number of timers that the unparker puts back in one request to the store. (The unparker is the task
 /// that makes parked timers due again.)
 const BATCH: usize = 500;
-/// The time within which a timer should arrive at its handler after the unparker has made the timer due again.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// The pause before the unparker (the task that puts parked timers back) asks again for room in a namespace's rate. The

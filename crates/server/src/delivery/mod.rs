@@ -188,8 +188,8 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker check again which parked timers may become due. Called when a namespace has changed, because
-    /// the change may permit deliveries.
+    /// Makes the unparker (the task that puts timers back) check again which parked timers may become due. Called when
+    /// a namespace has changed, because the change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }

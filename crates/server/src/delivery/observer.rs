@@ -45,9 +45,9 @@ impl Observer {
         self.in_flight.answered(id, answered);
     }
 
-    /// Registers `ticket`, the channel to a receiver that wants to end its claim with `verdict`. Once the store has the
-    /// end, [`observe`](Self::observe) answers the receiver. Must be called before the timer's handler returns the
-    /// verdict.
+    /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
+    /// `verdict`. Once the store has the end, [`observe`](Self::observe) answers the receiver. Must be called before
+    /// the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

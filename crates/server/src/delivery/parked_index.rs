@@ -37,7 +37,8 @@ pub(crate) struct ParkedIndex {
 #[derive(Debug, Default)]
 struct State {
     parked: HashMap<Reason, Parked>,
-    /// The reasons for which the unparker must check whether parked timers may become due again.
+    /// The reasons for which the unparker (the task that puts timers back) must check whether parked timers may become
+    /// due again.
     marked: HashSet<Reason>,
     /// The queues for which a fetch from the stores of all nodes has found no parked timer, with the moment of the
     /// fetch.
@@ -48,9 +49,10 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether the unparker is putting timers of this reason back, or fetching timers of this queue.
+    /// Whether timers of this reason are being put back from the store, or timers of this queue are being fetched.
     is_busy: bool,
-    /// The number of timers that were parked since the present work of the unparker on this reason began.
+    /// The number of timers that were parked for this reason since timers were last put back or fetched. The count
+    /// begins when that work begins.
     since: u64,
     /// The number of timers that were parked for this reason since the last read of all counts from the store began.
     during_pass: u64,
@@ -67,7 +69,8 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a timer that was parked (held in the store) for this reason. Also makes the unparker check the reason.
+    /// Counts a timer that was parked (held in the store) for this reason. Also makes the unparker (the task that puts
+    /// timers back) check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -79,7 +82,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker fetch timers of a queue, even if only other nodes have parked timers of the queue.
+    /// Makes the unparker (the task that puts timers back) fetch timers of a queue, even if only other nodes have
+    /// parked timers of the queue.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -112,8 +116,8 @@ impl ParkedIndex {
     }
 
     /// Notes the end of a fetch from a queue. `found` is the number of timers that the fetch took from the queue, or
-    /// `None` after an error. If more timers may be parked, makes the unparker check the queue again. Returns whether
-    /// the queue is empty, as far as is known.
+    /// `None` after an error. If more timers may be parked, makes the unparker (the task that puts timers back) check
+    /// the queue again. Returns whether the queue is empty, as far as is known.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -165,8 +169,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker check a reason, because timers that are parked for the reason may now go on. Does nothing if
-    /// no timer is parked for the reason.
+    /// Makes the unparker (the task that puts timers back) check a reason, because timers that are parked for the
+    /// reason may now go on. Does nothing if no timer is parked for the reason.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -176,7 +180,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Makes the unparker check all reasons for which timers are parked (held in the store).
+    /// Makes the unparker (the task that puts timers back) check all reasons for which timers are parked (held in the
+    /// store).
     pub(crate) fn look_everywhere(&self) {
         let mut state = self.lock();
         let all: Vec<Reason> = state.parked.keys().cloned().collect();
@@ -185,7 +190,7 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Returns the number of timers that are parked (held in the store) for this reason. While the unparker puts timers
+    /// Returns the number of timers that are parked (held in the store) for this reason. While timers are being put
     /// back, the number may be too low.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
@@ -204,7 +209,8 @@ impl ParkedIndex {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker must check a reason for parked timers, or until the index is closed.
+    /// Waits until the unparker (the task that puts timers back) must check a reason for parked timers, or until the
+    /// index is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -220,7 +226,8 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the reasons that the unparker must check. Leaves out the reasons on which the unparker works already.
+    /// Takes the reasons for which parked timers may go on. Leaves out the reasons whose timers are already being put
+    /// back or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -228,16 +235,17 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that the unparker begins to put timers of this reason back, or to fetch timers of this queue.
+    /// Notes that timers of this reason are about to be put back from the store, or that timers of this queue are about
+    /// to be fetched.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes that the unparker has put timers of this reason back. `found` is the number of these timers, or `None`
-    /// after an error. If timers may still be parked, makes the unparker check the reason again. After an error, the
-    /// caller must do so.
+    /// Notes that timers of this reason were put back from the store. `found` is the number of these timers, or `None`
+    /// after an error. If timers may still be parked, makes the unparker (the task that puts timers back) check the
+    /// reason again. After an error, the caller must do so.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };

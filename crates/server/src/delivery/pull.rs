@@ -30,8 +30,8 @@ pub(crate) struct PullHandler {
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim or the claim expires. If no
-    /// receiver waits, the returned verdict parks the timer (keeps it in the store).
+    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim (its hold on a fetched timer)
+    /// or the claim expires. If no receiver waits, the returned verdict parks the timer (keeps it in the store).
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -91,9 +91,9 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict of the claim. If the receiver
-/// ended the claim, also returns the ticket that answers the receiver once the store has the end. Returns `None` if the
-/// timer must be parked again without an end.
+/// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict, which says how the delivery
+/// ends. If the receiver ended the claim, also returns the ticket that answers the receiver once the store has the end.
+/// Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -129,8 +129,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim that the receiver gets for a timer. `work` is the timer's work in its stored form. It has the id of
-/// the request that created the timer.
+/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. It has
+/// the id of the request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,

@@ -18,8 +18,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The name of the document in Redis that all nodes share. It maps the names of renewed claims to the moments at which
-/// these claims expire.
+/// The name of the document in Redis that all nodes share. It maps the names of renewed claims (holds on fetched
+/// timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
 /// the document first.
@@ -98,8 +98,9 @@ impl RemoteClaims {
         Self { store, retry_pause }
     }
 
-    /// Makes the name of a claim from a random number, the timer's id and the timer's lease. Returns `None` if the
-    /// timer is delivered at most once. Such a delivery has no lease, so other nodes cannot end it.
+    /// Makes the name of a claim (a hold on a fetched timer) from a random number, the timer's id and the timer's
+    /// lease. Returns `None` if the timer is delivered at most once. Such a delivery has no lease, so other nodes
+    /// cannot end it.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
         let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
@@ -120,8 +121,8 @@ impl RemoteClaims {
         Ok((name, timer))
     }
 
-    /// Ends the delivery of a claim in the store, even if another node handed the timer over. Returns the timer as it
-    /// was before the end.
+    /// Ends the delivery of a claim (a hold on a fetched timer) in the store, even if another node handed the timer
+    /// over. Returns the timer as it was before the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -150,7 +151,8 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Adds the renewal of a claim to the document that nodes share. Also removes the renewals that have expired.
+    /// Adds the renewal of a claim (a hold on a fetched timer) to the document that nodes share. Also removes the
+    /// renewals that have expired.
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
@@ -175,9 +177,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns how much longer a claim of this node lasts because receivers have renewed it at other nodes. Returns
-    /// `None` if no time is left, or if the store does not answer. Then the claim ends, and the timer is delivered
-    /// again.
+    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts because receivers have renewed it
+    /// at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and the
+    /// timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

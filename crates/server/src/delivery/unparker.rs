@@ -33,7 +33,7 @@ const PASS: Duration = Duration::from_secs(30);
 const SETTLED: Duration = Duration::from_secs(2);
 /// The pause after an error of the store, before the next request.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest number of timers that the unparker puts back in one request to the store.
+/// The greatest number of parked timers that become due again by one request to the store.
 const BATCH: usize = 500;
 /// The greatest number of reasons in one answer of the store, in the first read of all reasons of parked timers.
 const PAGE: u32 = 1_000;
@@ -196,7 +196,8 @@ async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Resul
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
-/// The moments at which the unparker must check reasons for parked timers again. Each reason has at most one moment.
+/// The moments at which the unparker (the task that puts timers back) must check reasons for parked timers again. Each
+/// reason has at most one moment.
 #[derive(Debug, Default)]
 struct Alarms {
     by_moment: BTreeSet<(Instant, Reason)>,

@@ -58,7 +58,7 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of an open connection in the server. Dropping the value frees the place.
+/// The place of an open connection. A server has a limited number of such places. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -198,7 +198,7 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the server takes the place away from this connection.
+    /// Waits until the server takes the place away from this connection, in order to make room.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {

@@ -16,7 +16,7 @@ const TURNS_OF_OPERATIONS: u32 = 3;
 /// The number of rounds of reads between two checks whether this node has taken over shards.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes make: to namespaces, to operations, and to the owners of shards.
+/// Reads the changes that other nodes make to namespaces, operations and shards.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,

@@ -9,7 +9,7 @@ use core::fmt;
 pub(crate) struct Trace {
     /// The id of the trace.
     id: u128,
-    /// The id of the span that caused the present work. A new span for the work becomes a child of this span.
+    /// The id of the span that caused the present creation or delivery. A new span becomes a child of this span.
     parent: u64,
     /// Whether the spans of the trace are recorded.
     is_sampled: bool,

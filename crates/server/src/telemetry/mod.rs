@@ -217,7 +217,8 @@ impl Span {
         }
     }
 
-    /// Notes in the span how a receiver's claim ended. `None` means that the timer was given back to its queue.
+    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer was given back
+    /// to its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {

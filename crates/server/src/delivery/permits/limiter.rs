@@ -28,18 +28,19 @@ pub(super) struct Limiter {
     /// The numbers of the waiting deliveries, in the order of their arrival. The list may still have deliveries that
     /// have given up.
     pub(super) waiting: VecDeque<u64>,
-    /// The number of timers that were made due again for this limiter, but have not arrived at their handler. From the
-    /// moment `coming_until` on, the number counts as zero.
+    /// The number of timers that were made due again for this limit's permits, but have not arrived at their handler.
+    /// From the moment `coming_until` on, the number counts as zero.
     pub(super) coming: usize,
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How fast the host answers. `None` if the limiter belongs to no host.
+    /// How fast the host answers. `None` if the limiter (one limit's permits) belongs to no host.
     pub(super) pace: Option<Pace>,
-    /// The moment at which a delivery of this limiter last ended, or at which a delivery last began while no other ran.
-    /// The later moment counts.
+    /// The moment at which a delivery last ended, or last began while no other delivery ran. Only deliveries with this
+    /// limit's permits count.
     pub(super) moved: Instant,
-    /// Whether the limiter is in its pool's list of limiters that found no free permit.
+    /// Whether the limiter (one limit's permits) is in its pool's list of limiters without a free permit. A pool is a
+    /// set of permits that namespaces share.
     pub(super) is_starved: bool,
     /// The moment at which the present span of counting ended deliveries began.
     pub(super) span: Instant,
@@ -85,8 +86,8 @@ impl Limiter {
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
     }
 
-    /// Returns the greatest number of deliveries that may run in this limiter, by its own limit. `grown` is the number
-    /// of permits that the host has gained by prompt answers.
+    /// Returns the greatest number of deliveries that this limit permits at the same time. `grown` is the number of
+    /// permits that the host has gained by prompt answers.
     pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,
@@ -115,7 +116,7 @@ impl Limiter {
         }
     }
 
-    /// Returns the number of deliveries that may wait for a permit of this limiter.
+    /// Returns the number of deliveries that may wait in memory for a permit of this limit.
     pub(super) fn room(&self, now: Instant) -> usize {
         let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
         if is_slow || self.is_shut(now) || self.is_careful {

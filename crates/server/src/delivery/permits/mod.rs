@@ -56,22 +56,23 @@ use tokio::sync::oneshot;
 
 /// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time within which a timer should arrive at its handler after the unparker has made the timer due again.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// The greatest number of deliveries that wait for permits in memory, over all limits together.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a host without deliveries is remembered as quick. The second value bounds the memory: if there
-/// are more limiters, hosts without deliveries are forgotten.
+/// The time for which a host without deliveries is remembered as quick. The second value bounds the memory. If more
+/// limits than this number have permits in use or remembered, hosts without deliveries are forgotten.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
 /// The greatest number of other namespaces to which the permit of an ended delivery is offered.
 const LOOKS: usize = 4;
 
-/// The request of a delivery for a permit. `reason` names the limiter, the giver of permits.
+/// The request of a delivery for a permit. `reason` names the limit that gives the permit.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limiter has. For the reasons `Share` and `Slow`, all namespaces together have
-    /// this number.
+    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces together have this
+    /// number.
     pub(crate) limit: usize,
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// Says how many timers that are parked for a reason may become due again, or when the unparker must ask again.
+/// Says how many timers that are parked (held in the store) for a reason may become due again, or when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The number of timers that may become due again now.
@@ -117,8 +118,8 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run in a limiter now. Both the limit of the limiter and the permits
-    /// that namespaces share bound this number.
+    /// Returns the number of deliveries that may run in a limiter (one limit's permits) now. Both the limit of the
+    /// limiter and the permits that namespaces share bound this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -141,14 +142,14 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// Returns the first of the limiters in `reasons` that has no free permit. Returns `None` if each limiter has a
-    /// free permit.
+    /// Returns the first of the limiters in `reasons` (one limit's permits each) that has no free permit. Returns
+    /// `None` if each limiter has a free permit.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait in a limiter. Both the limiter and the total number of waiting
-    /// deliveries bound this number.
+    /// Returns the number of deliveries that may wait in a limiter (one limit's permits). Both the limiter and the
+    /// total number of waiting deliveries bound this number.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -167,9 +168,9 @@ impl State {
         }
     }
 
-    /// Lists a limiter that has no free permit in its pool, the set of permits that namespaces share. When other
-    /// namespaces give permits back to the pool, the listed limiters may take them. Does nothing for a limiter without
-    /// a pool.
+    /// Lists a limiter (one limit's permits) that has no free permit in its pool, the set of permits that namespaces
+    /// share. When other namespaces give permits back to the pool, the listed limiters may take them. Does nothing for
+    /// a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -181,7 +182,7 @@ impl State {
         }
     }
 
-    /// Gives the free permits of a limiter to the deliveries that wait in the limiter.
+    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait in the limiter.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)
@@ -221,8 +222,9 @@ impl State {
         }
     }
 
-    /// Gives the permits of an ended delivery back: first to waiting deliveries of the same limiters, then to limiters
-    /// of other namespaces. Returns the limiters of other namespaces to which permits were offered.
+    /// Gives the permits of an ended delivery back: first to waiting deliveries of the same limiters (one limit's
+    /// permits each), then to limiters of other namespaces. Returns the limiters of other namespaces to which permits
+    /// were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -277,7 +279,7 @@ impl State {
 }
 
 impl Permits {
-    /// Makes the permits of a service, without any limiter yet. `most_at_host` is the greatest number of permits that a
+    /// Makes the permits of a service, before any delivery. `most_at_host` is the greatest number of permits that a
     /// namespace may have at a host that answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
@@ -290,8 +292,8 @@ impl Permits {
     /// Takes the permits that a delivery requests. Waits a few seconds for permits that are not free, unless too many
     /// deliveries wait already. Fails with the reason for which the timer must be parked (held in the store).
     ///
-    /// Some requests are left out. A delivery to a quick host needs no permit of the limiter for slow hosts. A delivery
-    /// to a path that has not failed lately needs no permit of the path.
+    /// Some requests are left out. A delivery to a quick host needs no permit of those for slow hosts. A delivery to a
+    /// path that has not failed lately needs no permit of the path.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -351,8 +353,8 @@ impl Permits {
         }
     }
 
-    /// Stops deliveries in a limiter for the time `rest`. Parks the timers whose deliveries wait in the limiter. After
-    /// that time one delivery at a time may run, until the host answers or the path works.
+    /// Stops the deliveries under a limit for the time `rest`. Parks the timers whose deliveries wait for the limit's
+    /// permits. After that time one delivery at a time may run, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -379,7 +381,8 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// Returns how many of the timers that are parked for a limiter may become due again now.
+    /// Returns how many of the timers that are parked for a limit's permits may become due again now. `reason` names
+    /// the limit.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -398,8 +401,8 @@ impl Permits {
         }
     }
 
-    /// Counts timers that are parked for a limiter and are about to become due again. Until these timers arrive at
-    /// their handler, [`wanted`](Self::wanted) subtracts the count.
+    /// Counts timers that are parked for a limit's permits and are about to become due again. Until these timers arrive
+    /// at their handler, [`wanted`](Self::wanted) subtracts the count.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -417,8 +420,8 @@ impl Permits {
         }
     }
 
-    /// Removes the limiters that are not in use. Limiters of quick hosts are kept for an hour, unless there are too
-    /// many limiters.
+    /// Removes the limiters (one limit's permits each) that are not in use. Limiters of quick hosts are kept for an
+    /// hour, unless there are too many.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();

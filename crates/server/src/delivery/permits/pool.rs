@@ -21,25 +21,26 @@ pub(super) enum Took {
 /// The name of a pool, a set of permits that namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// The pool of all permits of the service.
+    /// The set of all permits of the service. All namespaces share it.
     All,
-    /// The pool of the permits for hosts that are slow or unknown.
+    /// The set of the permits for hosts that are slow or unknown. All namespaces share it.
     Slow,
-    /// The pool of the permits for this host.
+    /// The set of the permits for this host. All namespaces share it.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits in the pool. For the pool of a host, the greatest number of permits that one
-    /// namespace may have.
+    /// The greatest number of permits that namespaces share here. If the permits are those for a host, the greatest
+    /// number for a single namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly. The delivery may belong to any namespace.
     pub(super) is_quick: bool,
     /// The number of permits that the host has gained by prompt answers.
     pub(super) grown: usize,
-    /// The limiters of namespaces that found no free permit in this pool. Each limiter is listed once.
+    /// The limiters (one limit's permits each) of namespaces that found no free permit in this pool. Each limiter is
+    /// listed once.
     pub(super) starved: VecDeque<Reason>,
 }
 
@@ -57,8 +58,8 @@ impl PoolName {
 }
 
 impl Pool {
-    /// Returns how many further permits of this pool a namespace may take. `has` is the number of permits that the
-    /// namespace has already.
+    /// Returns how many further permits of this shared set a namespace may take. `has` is the number of permits that
+    /// the namespace has already.
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
         let all = match name {
             PoolName::All | PoolName::Slow => self.limit,
@@ -69,9 +70,9 @@ impl Pool {
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Adds a permit to a host's pool after a prompt answer, or removes permits after a slower answer. `took` is the
-    /// time of the answer. `was_full` says whether the namespace used all its permits at the host. `most` is the
-    /// greatest number of permits of one namespace.
+    /// Adds a permit for a host after a prompt answer, or removes permits after a slower answer. `took` is the time of
+    /// the answer. `was_full` says whether the namespace used all its permits at the host. `most` is the greatest
+    /// number of permits of one namespace.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

@@ -27,8 +27,8 @@ pub(crate) struct Arrival<'d> {
     pub(super) counted: Counted,
 }
 
-/// Says in which of the queue's counts a timer is included. By these counts, the unparker does not make too many parked
-/// timers due.
+/// Says in which of the queue's counts a timer is included. By these counts, the unparker (the task that puts timers
+/// back) does not make too many parked timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// The timer was made due again or fetched, and counts as on its way to the queue.

@@ -13,12 +13,13 @@ use tourbillon_durable::Verdict;
 /// Clients wait longer, so they get an answer that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The result of [`PullQueues::begin_end`]: whether a request is the first that wants to end the claim.
+/// The result of [`PullQueues::begin_end`]: whether a request is the first that wants to end the claim (a hold on a
+/// fetched timer).
 enum EndBegun {
-    /// The present request is the first that wants to end the claim.
+    /// The present request is the first that wants to end the claim (a hold on a fetched timer).
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// An earlier request has asked to end the claim. If the earlier request had another verdict, the present request
-    /// gets a problem.
+    /// An earlier request has asked to end the claim (a hold on a fetched timer). If the earlier request asked for
+    /// another outcome of the delivery, the present request gets a problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
@@ -91,8 +92,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits for the receiver's next request about its claim. Returns `None` if the timer must be parked again without
-    /// an end.
+    /// Waits for the receiver's next request about its claim (its hold on a fetched timer). Returns `None` if the timer
+    /// must be parked again without an end.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

@@ -6,7 +6,8 @@ use std::time::Instant;
 /// The time within which a timer should arrive at its handler after it was made due again.
 pub(super) const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The number of timers on their way to a queue. From the moment `until` on, the number counts as zero.
+/// The number of timers that are on their way from the store to a queue's receivers. From the moment `until` on, the
+/// number counts as zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coming {
     timers: usize,

@@ -9,7 +9,8 @@ use tourbillon_durable::Verdict;
 /// The pause in milliseconds before a receiver that a limit refused should ask again.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The answer to a receiver's request to end its claim. `None` until the outcome is known.
+/// The answer to a receiver's request to end its claim (its hold on a fetched timer). `None` until the outcome is
+/// known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
 /// The claims (receivers' holds on fetched timers) whose ends the store has not confirmed, by their names.
@@ -29,8 +30,9 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the channel that gets the answer to an earlier request to end this claim. Fails if the earlier request
-    /// had another verdict or another namespace. Returns `None` if no request has asked to end the claim.
+    /// Returns the channel that gets the answer to an earlier request to end this claim (a hold on a fetched timer).
+    /// Fails if the earlier request asked for another outcome, or came from another namespace. Returns `None` if no
+    /// request has asked to end the claim.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -43,8 +45,8 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Notes that a request has asked to end a claim. Returns the ticket by which the timer's handler sends the answer.
-    /// Also returns the channel that gets the answer.
+    /// Notes that a request has asked to end a claim (a hold on a fetched timer). Returns the ticket by which the
+    /// timer's handler sends the answer. Also returns the channel that gets the answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -63,8 +65,8 @@ impl Endings {
     }
 }
 
-/// Answers a receiver that wants to end a claim. If the ticket is dropped without an answer, the receiver learns that
-/// the claim is not open at this node.
+/// Answers a receiver that wants to end a claim (a hold on a fetched timer). If the ticket is dropped without an
+/// answer, the receiver learns that the claim is not open at this node.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -73,7 +75,7 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers the receiver that the store has the end of the claim.
+    /// Answers the receiver that the store has the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
@@ -97,7 +99,7 @@ impl Drop for EndTicket {
     }
 }
 
-/// Makes the problem for a request about a claim that is not open.
+/// Makes the problem for a request about a claim (a hold on a fetched timer) that is not open.
 pub(crate) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
 }

@@ -12,9 +12,10 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim, its hold on a fetched timer. The handler of the timer gets the request.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Asks to end the delivery with this verdict. The ticket answers the receiver once the store has the end.
+    /// Asks to end the delivery with this outcome. The ticket answers the receiver once the store has the end.
     End(Verdict, EndTicket),
-    /// Asks to prolong the claim. The handler sends the new moment of expiry on this channel.
+    /// Asks to prolong the claim (a hold on a fetched timer). The handler sends the new moment of expiry on this
+    /// channel.
     Renew(oneshot::Sender<Moment>),
 }
 
@@ -24,8 +25,8 @@ pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers want more timers than the namespace may have claims. Once a claim ends, the unparker
-    /// checks these queues again.
+    /// The queues whose receivers want more timers than the namespace may have claims. Once a claim (a hold on a
+    /// fetched timer) ends, the unparker (the task that puts timers back) checks these queues again.
     starved: HashSet<Reason>,
 }
 
@@ -68,7 +69,8 @@ impl OpenClaims {
         requests
     }
 
-    /// Returns the open claim with this name. Returns `None` if no such claim is open in the namespace.
+    /// Returns the open claim (a hold on a fetched timer) with this name. Returns `None` if no such claim is open in
+    /// the namespace.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&OpenEntry> {
         self.by_name.get(name).filter(|open| *open.namespace == *namespace)
     }
@@ -86,18 +88,19 @@ impl OpenClaims {
         core::mem::take(&mut self.by_name)
     }
 
-    /// Notes a queue whose receivers cannot get more timers until a claim of the namespace ends.
+    /// Notes a queue whose receivers cannot get more timers until a claim (a hold on a fetched timer) of the namespace
+    /// ends.
     pub(super) fn starve(&mut self, reason: &Reason) {
         self.starved.insert(reason.clone());
     }
 
-    /// Takes the queues that [`starve`](Self::starve) has noted. Called when a claim has ended, because receivers of
-    /// these queues may now get timers.
+    /// Takes the queues that [`starve`](Self::starve) has noted. Called when a claim (a hold on a fetched timer) has
+    /// ended, because receivers of these queues may now get timers.
     pub(super) fn take_starved(&mut self) -> HashSet<Reason> {
         core::mem::take(&mut self.starved)
     }
 
-    /// Returns whether no claim is open and no namespace has a count of claims.
+    /// Returns whether no claim is open and no namespace has a count of claims (holds on fetched timers).
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

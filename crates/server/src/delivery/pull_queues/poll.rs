@@ -84,7 +84,7 @@ pub(super) struct Poll<'d> {
     pub(super) reason: &'d Reason,
     pub(super) number: u64,
     pub(super) claims: mpsc::UnboundedReceiver<Got>,
-    /// The claims that the receiver has got, each with the due moment of its timer.
+    /// The claims (holds on fetched timers) that the receiver has got, each with the due moment of its timer.
     pub(super) got: Vec<(UtcMillis, Claim)>,
 }
 
@@ -117,8 +117,8 @@ impl Poll<'_> {
         }
     }
 
-    /// Returns the claims that the receiver has got, sorted by the due moments of their timers. From then on the claims
-    /// belong to the receiver.
+    /// Returns the claims (holds on fetched timers) that the receiver has got, sorted by the due moments of their
+    /// timers. From then on the claims belong to the receiver.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         self.close();
         let mut got = core::mem::take(&mut self.got);
@@ -126,7 +126,8 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Closes the receiver's channel of claims, and takes the claims that are still in the channel.
+    /// Closes the receiver's channel of claims (holds on fetched timers), and takes the claims that are still in the
+    /// channel.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
@@ -137,7 +138,8 @@ impl Poll<'_> {
     }
 }
 
-/// Removes the receiver from its queue. Gives back the claims that the receiver has not taken.
+/// Removes the receiver from its queue. Gives back the claims (holds on fetched timers) that the receiver has not
+/// taken.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

@@ -120,8 +120,8 @@ impl PullQueues {
     }
 
     /// Notes that some node has parked a timer (kept it in the store) for this queue. If a receiver waits, makes the
-    /// unparker fetch the timer. `None` means that such a note may have been lost. The unparker then fetches timers for
-    /// all queues with receivers.
+    /// unparker (the task that puts timers back) fetch the timer. `None` means that such a note may have been lost. The
+    /// unparker then fetches timers for all queues with receivers.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {

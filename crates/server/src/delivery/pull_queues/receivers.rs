@@ -152,7 +152,8 @@ impl Queue {
         }
     }
 
-    /// Hands a claim to the receiver that has waited longest. Returns whether a receiver got the claim.
+    /// Hands a claim (a hold on a fetched timer) to the receiver that has waited longest. Returns whether a receiver
+    /// got the claim.
     pub(super) fn hand_over(&mut self, claim: &Claim, due: UtcMillis) -> bool {
         while let Some(receiver) = self.receivers.front_mut() {
             let is_there = receiver.sender.send(Got::Claim(claim.clone(), due)).is_ok();

@@ -9,7 +9,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The work of an operation on many timers: which timers it changes, and how.
+/// The work of an operation on many timers. It selects the timers, and says how they are changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     Cancel(CancelMany),

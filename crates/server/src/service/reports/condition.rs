@@ -53,7 +53,8 @@ impl Condition {
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
     }
 
-    /// Checks that the service does its work. [`Service::healthy`](crate::Service::healthy) describes the check.
+    /// Checks that the service delivers timers and reaches a shared store.
+    /// [`Service::healthy`](crate::Service::healthy) describes the check.
     pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
         self.alive()?;
         match self.timers.health() {

@@ -9,7 +9,8 @@ use tourbillon_callback::{Caller, HostReport};
 pub(super) struct HostNow {
     /// The number of callbacks to the host that are running.
     pub(super) running: u64,
-    /// The greatest number of failures in a row, over all namespaces and over the host's paths with own breakers.
+    /// The greatest number of failed callbacks in a row, over all namespaces and over the host's paths that are counted
+    /// apart.
     pub(super) failures: u32,
     /// The breakers of the host that are not closed, so they hold callbacks back. The breaker with the longest
     /// remaining time comes first.

@@ -150,8 +150,8 @@ impl Reports {
         self.caller.hosts()
     }
 
-    /// Allows callbacks to a host at once: closes the breakers of the host. The timers that wait for the host in the
-    /// store become due again.
+    /// Allows callbacks to a host at once. Closes the host's breakers, which stop callbacks after failures. The timers
+    /// that wait for the host in the store become due again.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);

@@ -92,8 +92,8 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// Makes the timer that a schedule creates for each instant, and the timer's work. Makes only the checks that need
-    /// no store.
+    /// Makes the timer that a schedule creates for each instant, and the timer's callback or queue entry for the store.
+    /// Makes only the checks that need no store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));

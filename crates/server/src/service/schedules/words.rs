@@ -78,7 +78,8 @@ fn plan(new: &NewSchedule) -> Result<Plan, Problem> {
     }
 }
 
-/// Makes the schedule that a request describes, without the work of the schedule's timers.
+/// Makes the plan of the schedule that a request describes, without the callback or queue entry of the schedule's
+/// timers.
 pub(super) fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
     let mut schedule = Schedule::new(plan(new)?);
     (schedule.missed, schedule.overlap) = (new.missed.unwrap_or_default(), new.overlap.unwrap_or_default());

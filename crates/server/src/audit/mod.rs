@@ -23,7 +23,7 @@ use trail::TrailPosition;
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// The description of the change. `None` once the entry is written or given up.
+    /// The description of the change. `None` once the entry of the change is written, or must not be written any more.
     deed: Option<Deed>,
     by: AuditAuthor,
 }

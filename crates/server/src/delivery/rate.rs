@@ -44,8 +44,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots that deliveries can take now. If there is none, fails with the moment from which a
-    /// delivery can take a slot.
+    /// Returns the number of slots, each for one delivery, that can be taken now. If there is none, fails with the
+    /// moment from which a slot can be taken.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

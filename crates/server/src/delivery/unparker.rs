@@ -37,8 +37,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const BATCH: usize = 500;
 /// The greatest number of reasons in one answer of the store, in the first read of all reasons of parked timers.
 const PAGE: u32 = 1_000;
-/// The greatest number of reasons in one answer of the store, in later reads of all reasons. A Redis server runs two
-/// commands for each reason. With the pause [`REST`] after each answer, a read sends about a hundred commands a second.
+/// The greatest number of reasons in one answer of the store, in later reads of all reasons of parked timers. A Redis
+/// server runs two commands for each reason. With the pause [`REST`] after each answer, a read sends about a hundred
+/// commands a second.
 const SMALL_PAGE: u32 = 50;
 /// The pause between two answers of the store, in later reads of all reasons of parked timers.
 const REST: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ pub(crate) struct Sample {
     pub(crate) failed: u32,
     pub(crate) cancelled: u32,
     pub(crate) dead: u32,
-    /// The time for which the oldest pending timer had been due at the end of the span, in milliseconds.
+    /// The time for which the oldest pending timer had been due at the end of the ten seconds, in milliseconds.
     pub(crate) overdue_ms: u64,
     /// The number of pending timers at the end of the ten seconds.
     pub(crate) pending: u64,

@@ -73,8 +73,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusal of changes that lasts at present. `reason` is the reason why the store itself refuses
-    /// changes, or `None`. Without a reason, a refusal ends after ten seconds.
+    /// Returns the refusal of changes that lasts at present. `reason` is the store's own reason for refusing changes.
+    /// If `reason` is `None`, a refusal ends after ten seconds without a further refusal.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {

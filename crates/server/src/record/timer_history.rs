@@ -13,7 +13,8 @@ const MOST_TIMERS: usize = 16_384;
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts that the history of a timer remembers.
 const MOST_OF_A_TIMER: usize = 16;
-/// The greatest number of dead processes that the history of a timer remembers.
+/// The greatest number of interruptions that the history of a timer remembers. An interruption is the death of the
+/// process that delivers the timer.
 const MOST_INTERRUPTIONS: usize = 4;
 /// The greatest number of replays that the history of a timer remembers. A replay makes a dead timer pending again.
 const MOST_REPLAYS: usize = 4;

@@ -128,8 +128,8 @@ impl Telemetry {
     }
 
     /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
-    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the context that the
-    /// work passes on.
+    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context for
+    /// the creation or delivery.
     fn recording(
         &self,
         before: Option<Trace>,

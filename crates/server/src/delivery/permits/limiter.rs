@@ -107,7 +107,7 @@ impl Limiter {
         if now < self.coming_until { self.coming } else { 0 }
     }
 
-    /// Begins a new span of counting ended deliveries if the present span is over.
+    /// Begins a new span of 50 ms for counting ended deliveries, if the present span is over.
     pub(super) fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.span);
         if passed >= SPAN {

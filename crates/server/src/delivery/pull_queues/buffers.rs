@@ -8,7 +8,8 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which timers count as on their way while the store has not answered the fetch.
+/// The longest time for which fetched timers count as on their way to a queue while the store has not answered the
+/// fetch.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
 /// The key of a timer in a buffer: its due moment, and a number that makes the key unique.
@@ -49,7 +50,7 @@ impl Buffers {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Removes each buffer without waiting timers whose queue expects no fetched timer.
+    /// Removes the buffer of each queue for which no fetched timer waits or is on its way.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());

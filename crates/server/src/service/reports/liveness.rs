@@ -19,7 +19,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time since the number of the loop's claims last grew. `claims` is the present number.
+    /// Returns the time from the last claim of timers by the delivery loop to `now`. The present number `claims` shows
+    /// whether the loop has claimed timers since the last call.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };

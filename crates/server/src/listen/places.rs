@@ -165,8 +165,7 @@ impl State {
         }
     }
 
-    /// Takes the places of idle connections away, of at most `most` connections. Returns whether any connection was
-    /// idle.
+    /// Takes the places of at most `most` idle connections away. Returns whether any connection was idle.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self

@@ -4,7 +4,7 @@
 //! lists all kinds. The following rules hold for every line, so callers need not care about them:
 //!
 //! - Many events of the same kind make few lines: [`storm`].
-//! - A value with line breaks still fits into its line, since control characters are escaped: [`line`].
+//! - A value with line breaks still fits into its line, because control characters are escaped: [`line`].
 //! - Events of other crates make no lines. For example, a line about a connection would show the headers of requests,
 //!   which contain tokens.
 

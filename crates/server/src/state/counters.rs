@@ -26,7 +26,8 @@ pub(crate) struct Counters {
     pub(crate) replaced: Counter,
     /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// The number of deliveries of schedules' inner timers. The runtime counts them as deliveries too.
+    /// The number of deliveries of inner timers, by which schedules create their timers. The runtime also counts these
+    /// deliveries.
     pub(crate) decisions: Counter,
     /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],

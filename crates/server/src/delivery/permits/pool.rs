@@ -31,7 +31,7 @@ pub(super) enum PoolName {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits that namespaces share here. If the permits are those for a host, the greatest
+    /// The greatest number of permits that namespaces share. For the permits of a host, the field is the greatest
     /// number for a single namespace.
     pub(super) limit: usize,
     pub(super) running: usize,

@@ -171,7 +171,7 @@ impl Changes {
     }
 }
 
-/// Returns whether a change has cancelled a timer, by its result.
+/// Returns whether the result of a change says that a timer was cancelled.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }

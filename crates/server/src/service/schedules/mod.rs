@@ -19,9 +19,11 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The greatest number of past instants for which a backfill creates timers, if the request sets no limit.
+/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates the timers of a
+/// schedule for past instants.
 const BACKFILLED: u32 = 1_000;
-/// The greatest limit that a request may set for the number of a backfill's instants.
+/// The greatest limit that a request for a backfill may set, in instants. A backfill creates the timers of a schedule
+/// for past instants.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;

@@ -18,7 +18,8 @@ pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The hash of the token that permitted the request. Unset if the request needed no token, or is not permitted yet.
+    /// The SHA-256 of the token that permitted the request. Unset if the request needed no token, or is not permitted
+    /// yet.
     token: OnceLock<[u8; 32]>,
 }
 
@@ -26,19 +27,19 @@ tokio::task_local! {
     static PRESENT: Arc<Asker>;
 }
 
-/// Returns the sender of the request that the current task fulfils. Returns `None` in a task without a request.
+/// Returns the sender of the request on which the current task works. Returns `None` if the task works on no request.
 pub(crate) fn present() -> Option<Arc<Asker>> {
     PRESENT.try_with(Arc::clone).ok()
 }
 
-/// Returns the id of the request that the current task fulfils. Returns `None` in a task without a request.
+/// Returns the id of the request on which the current task works. Returns `None` if the task works on no request.
 pub(crate) fn request_id() -> Option<RequestId> {
     PRESENT.try_with(|asker| asker.id.clone()).ok()
 }
 
 impl Asker {
-    /// Determines the sender of a request. Behind a proxy, the last address in `X-Forwarded-For` counts, since the
-    /// proxy has added it. The client may have made up the addresses before it.
+    /// Determines the sender of a request. With `behind_proxy`, the address is the last address in `X-Forwarded-For`,
+    /// because the proxy has added this address. The client may have made up the earlier addresses.
     pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
@@ -50,7 +51,8 @@ impl Asker {
         Self { id, peer, is_page, token: OnceLock::new() }
     }
 
-    /// Runs the work that fulfils this sender's request. Within the work, [`present`] returns this sender.
+    /// Runs the future `work`, which answers a request of this sender. Within the future, [`present`] returns this
+    /// sender.
     pub(crate) async fn await_with<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         PRESENT.scope(Arc::clone(self), work).await
     }
@@ -63,12 +65,12 @@ impl Asker {
         self.peer
     }
 
-    /// Returns whether the request's path belongs to the pages for browsers.
+    /// Returns whether the path of the sender's request belongs to the pages for browsers.
     pub(crate) fn is_page(&self) -> bool {
         self.is_page
     }
 
-    /// Records the hash of the token that permitted the request.
+    /// Records the hash of the token that permitted the sender's request.
     pub(crate) fn signed(&self, token: &[u8; 32]) {
         // A request is permitted only once, so no token is recorded yet.
         let _is_first = self.token.set(*token);
@@ -79,7 +81,7 @@ impl Asker {
     }
 }
 
-/// Logs that the service refused the token of the current request. The line reveals nothing of the token.
+/// Logs that the service refused the token of the current request. The line shows no part of the token.
 pub(crate) fn log_refused_token(reason: &str) {
     let asker = present();
     let peer = asker.as_ref().and_then(|asker| asker.peer()).map(field::display);
@@ -87,7 +89,7 @@ pub(crate) fn log_refused_token(reason: &str) {
     warn!(target: "token-refused", peer, request, reason, "a token was refused");
 }
 
-/// Returns the last address in `X-Forwarded-For`, which the nearest proxy has added.
+/// Returns the last address in the header `X-Forwarded-For`. The proxy nearest to the service has added this address.
 fn forwarded(headers: &HeaderMap) -> Option<IpAddr> {
     let value = headers.get_all(X_FORWARDED_FOR).iter().next_back()?.to_str().ok()?;
     value.rsplit(',').next()?.trim().parse().ok()

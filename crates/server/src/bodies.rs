@@ -24,14 +24,15 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The longest time for which a body waits for room.
+/// The longest time for which the body of a request waits until there is memory for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The greatest number of bodies that wait for room.
+/// The greatest number of request bodies that wait for memory.
 const MOST_WAITING: usize = 128;
-/// The pause after which a refused client should try again, in milliseconds.
+/// The pause after which a client should try again if there was no memory for its request. In milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// Counts the bytes of all bodies under way, and of each client's bodies. `C` identifies a client.
+/// Limits the memory for request bodies: the bytes of all bodies under way, and the bytes of each client. `C`
+/// identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
     /// The greatest number of bytes of all bodies together.
@@ -59,7 +60,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a [`Hold`] for a client's request. The hold begins with no bytes.
+    /// Returns a counter for the body of a client's request. The counter begins at zero bytes.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -87,7 +88,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Adds to a client's number if `permits` accepts the number so far. Returns whether it does.
+/// Adds `number` to a client's entry if `permits` accepts the entry's present number. Returns whether `permits` accepts
+/// it.
 fn add<C: Clone + Eq + Hash>(
     numbers: &mut HashMap<C, usize>,
     client: &C,
@@ -102,7 +104,7 @@ fn add<C: Clone + Eq + Hash>(
     true
 }
 
-/// Subtracts `number` from a client's entry. Removes the client from the map if nothing is left.
+/// Subtracts `number` from a client's entry. Removes the entry if its number is then zero.
 fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
     if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
         *has.get_mut() -= number;
@@ -112,14 +114,14 @@ fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, n
     }
 }
 
-/// Counts one waiting body of a client. Dropping the value ends the count.
+/// A body of a client that waits for memory. While this value exists, the body counts as waiting.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
 }
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
-    /// Begins to wait. Returns `None` if too many bodies wait already.
+    /// Begins the wait of a body for memory. Returns `None` if too many bodies wait already.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
         let free = MOST_WAITING.saturating_sub(state.waiting);
@@ -139,7 +141,8 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// Counts the bytes of one request in [`Bodies`]. Dropping the value gives all of these bytes back.
+/// The bytes that the body of one request has taken from [`Bodies`], the memory for all bodies. Dropping the value
+/// gives the bytes back.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -147,7 +150,8 @@ pub(crate) struct Hold<C: Clone + Eq + Hash> {
 }
 
 impl<C: Clone + Eq + Hash> Hold<C> {
-    /// Reads the body of a request. Fails if the body is too large, if there is no room, or if the connection breaks.
+    /// Reads the whole body of a request. Fails if the body is too large, if there is no memory for it, or if the
+    /// connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
@@ -175,7 +179,8 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Adds further bytes to this hold. If there is no room, waits until other requests give bytes back.
+    /// Takes `bytes` further bytes of memory for the request. If too few are free, waits until other requests give
+    /// bytes back.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -215,13 +220,13 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
     }
 }
 
-/// The reason why a body was not read to its end.
+/// The reason why the body of a request was not read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// There is no room for the body, or too many bodies wait for room.
+    /// There is no memory for the body, or too many bodies wait for memory already.
     NoRoom,
-    /// The client or its connection has failed.
+    /// The client or its connection has failed. The text says how.
     Broken(String),
 }
 

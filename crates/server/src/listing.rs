@@ -14,41 +14,43 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of the store's pages that are read for one page of a list.
+/// The greatest number of reads from the store for one page of a list.
 const MOST_PAGES: usize = 10;
-/// The greatest number of the store's pages that are read for one page of a walk. It is larger than [`MOST_PAGES`],
-/// since a walk reads at least one page of each namespace.
+/// The greatest number of reads from the store for one page of a list that goes through the namespaces in turn. The
+/// number is larger than [`MOST_PAGES`], because each namespace needs at least one read.
 const MOST_OF_A_WALK: usize = 50;
-/// The greatest number of timers in the first read of a page. The sizes of these timers limit the next reads.
+/// The greatest number of timers in the first read of a page. The payloads of these timers decide how many timers the
+/// next read gets.
 const FIRST: u32 = 50;
-/// A page ends early once its payloads have this size together, in bytes.
+/// The total size of the payloads in a page after which the page ends early, in bytes.
 const ENOUGH: usize = 1 << 20;
 
-/// A list of timers that match a filter. If `group` is set, only the dead timers of that group belong to the list.
+/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of the group.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
-    /// The first bytes of all cursors of this list, computed from its conditions. A cursor with other first bytes is
+    /// The first bytes of each cursor of this list, a hash of the list's conditions. A cursor with other first bytes is
     /// refused.
     mark: [u8; 8],
 }
 
-/// One page of a list. `next` is the cursor of the next page, if there may be a next page.
+/// A page of a list of timers. `next` is the cursor of the next page, if there may be a next page.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,
     pub(crate) next: Option<String>,
 }
 
-/// The UUID name space for [`mark`], which hashes the conditions of a list.
+/// The UUID namespace for [`mark`], the hash of a list's conditions.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
-/// Encodes a cursor from the mark of its list and a position in that list.
+/// Makes the text of a cursor. `mark` identifies the list, and `place` is a position in the list.
 pub(crate) fn cursor_text(mark: &[u8], place: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode([mark, place].concat())
 }
 
-/// Decodes the position from a cursor. Fails if the cursor does not begin with the mark of this list.
+/// Reads the position in a list from a cursor. Fails if the cursor does not begin with `mark`, which identifies the
+/// list.
 pub(crate) fn place_of(cursor: &str, mark: &[u8]) -> Result<Vec<u8>, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
     let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark));
@@ -68,14 +70,14 @@ impl Listing {
         Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// Makes a list of the dead timers of a group.
+    /// Makes a list of the dead timers that belong to a group.
     pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
         let filter = Filter { phase: Some(Phase::Dead), ..filter };
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// Returns the page at the cursor, or the first page without a cursor. The page may have fewer than `limit` timers
-    /// although more follow. This happens if timers of the store do not belong to the list, or if the first fifty
+    /// Returns the page of the list that begins at the cursor. Without a cursor, returns the first page. A page may
+    /// have fewer than `limit` timers although more follow. It ends early after removed timers, or if the first fifty
     /// timers have large payloads.
     pub(crate) async fn page(
         &self,
@@ -93,8 +95,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes the timers that do not belong to the list. These include the inner timers of schedules, which are in
-    /// namespaces that no list shows.
+    /// Removes the timers from a page that do not belong to the list. Also removes the inner timers of schedules,
+    /// because no list shows the namespaces of these timers.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -102,7 +104,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that the store itself can list, across namespaces or in a single namespace.
+    /// Reads a page of a list that the store itself can list: a list in a single namespace, or a list without a label
+    /// and a key prefix.
     async fn go_on(
         &self,
         service: &Service,
@@ -129,7 +132,7 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// Reads a page of a walk, which lists one namespace after the other.
+    /// Reads a page of a list over all namespaces that goes through the namespaces in turn.
     async fn walk(
         &self,
         service: &Service,
@@ -163,8 +166,8 @@ impl Listing {
     }
 }
 
-/// Returns how many further timers fit into a page. Assumes that they have the average size of the page's timers so
-/// far.
+/// Returns how many further timers fit into a page. The estimate uses the average size of `timers`, the page's timers
+/// so far.
 fn room(timers: &[Timer], limit: u32) -> u32 {
     let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
     let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();

@@ -4,13 +4,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The header that carries the id of a request. Requests and answers may have this header.
+/// The header that has the id of a request. A client may send this header, and answers have it.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id that a client may give, in bytes.
+/// The greatest length of a request's id that a client gives, in bytes.
 pub(crate) const LONGEST_ID: usize = 128;
 
-/// The id of a request. Remembers whether the client gave the id or the service made it.
+/// The id of a request. The value also says whether the client gave the id or the service made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId {
     text: Arc<str>,
@@ -18,8 +18,8 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// Takes the id from the request's header, or makes a random id. The client's id must be in a single header, and
-    /// have 1 to 128 letters, digits and characters of `-_.:/+=@`. Any other id is ignored.
+    /// Takes the id of a request from its header. If the client gave no valid id, makes a random id. A valid id has 1
+    /// to 128 letters, digits and characters of `-_.:/+=@`, and stands in a single header.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(REQUEST_ID).iter();
         match (values.next().and_then(|value| value.to_str().ok()), values.next()) {
@@ -35,12 +35,12 @@ impl RequestId {
         &self.text
     }
 
-    /// Returns the id if the client gave it. Returns `None` if the service made the id.
+    /// Returns the id of the request if the client gave it. Returns `None` if the service made the id.
     pub(crate) fn given(&self) -> Option<&str> {
         self.is_given.then_some(&self.text)
     }
 
-    /// Returns the id as a value for the header [`REQUEST_ID`].
+    /// Returns the id of the request as a value of the header [`REQUEST_ID`].
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.text).ok()
     }

@@ -13,14 +13,14 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read.
+    /// A file of the certificate or of the key cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the file that cannot be read.
         path: PathBuf,
-        /// The error of the read.
+        /// The reason why the file cannot be read.
         error: pem::Error,
     },
-    /// The certificate and the key do not belong together, or their kind is unknown.
+    /// The certificate and the key do not belong together, or their type is unknown.
     Unusable(rustls::Error),
 }
 
@@ -38,7 +38,8 @@ impl fmt::Display for TlsError {
 
 impl core::error::Error for TlsError {}
 
-/// The certificate of a service, with its key. Clones share the certificate, so a reload concerns all clones.
+/// The certificate of a service, with its key. Clones share the certificate, so a reload of one clone affects all
+/// clones.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -48,7 +49,7 @@ struct Inner {
     in_use: RwLock<InUse>,
 }
 
-/// The certificate, as it was last read from its file.
+/// The certificate as it was last read from its files.
 #[derive(Clone)]
 struct InUse {
     config: Arc<ServerConfig>,
@@ -57,7 +58,7 @@ struct InUse {
 }
 
 impl Tls {
-    /// Reads the service's certificate, the certificates of its issuers, and its key. Both files are in PEM.
+    /// Reads the service's certificate, the certificates of its issuers, and its key from two PEM files.
     ///
     /// # Errors
     ///
@@ -68,8 +69,8 @@ impl Tls {
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads the files of the certificate and the key again, for new connections. Open connections keep the earlier
-    /// certificate. If the call fails, new connections get the earlier certificate too.
+    /// Reads the files of the certificate and the key again. New connections use the new certificate, and open
+    /// connections keep the earlier certificate. If the call fails, new connections use the earlier certificate too.
     ///
     /// # Errors
     ///
@@ -84,8 +85,8 @@ impl Tls {
         self.in_use().config
     }
 
-    /// Returns the earliest moment at which a certificate of the chain expires, in seconds since 1970. From then on,
-    /// clients refuse the whole chain.
+    /// Returns the earliest moment at which a certificate of the chain expires, in seconds since 1970. From this moment
+    /// on, clients refuse the whole chain.
     pub(crate) fn expiry(&self) -> i64 {
         self.in_use().expiry
     }

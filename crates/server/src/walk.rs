@@ -5,16 +5,17 @@ use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A position in a walk: the namespace, and the cursor of the next page within it. Without a cursor, its first page is
-/// next.
+/// A position in a list that goes through the namespaces in turn: a namespace, and the cursor of the next page in it.
+/// Without a cursor, the first page of the namespace is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the first position in the namespace after `other`, or in the first namespace if `other` is `None`. If
-    /// `goes_back` is set, the namespaces are in descending order. Returns `None` at the end of the walk.
+    /// Returns the position at the start of the namespace after `other`. If `other` is `None`, returns the start of the
+    /// first namespace. With `goes_back`, the order of the namespaces is descending. Returns `None` if no namespace
+    /// follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -28,7 +29,8 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// Encodes the position: the length of the namespace's name, the name, and the cursor.
+    /// Encodes the position for a cursor: the length of the namespace's name, the name, and the cursor within the
+    /// namespace.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);

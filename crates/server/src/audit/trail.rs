@@ -18,24 +18,24 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The size from which on a file gets no further entries, in bytes.
+/// The size in bytes from which on a file of the audit trail gets no further entries.
 const FULL: u64 = 4 << 20;
-/// The greatest number of files that are kept.
+/// The greatest number of files of the audit trail that are kept.
 const KEPT: usize = 4;
-/// The greatest length of an entry's description, in bytes. Below it: the greatest length of any other text from a
-/// client.
+/// The greatest length of the detail in an entry of the audit trail, in bytes. The next constant limits the other texts
+/// from clients.
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
-/// The conditions by which entries are selected. An entry must meet all of them.
+/// Selects entries of the audit trail. An entry must meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
-    /// The name or the id of the author's token.
+    /// The name or the id of the token with which the author made the change. `None` selects all tokens.
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
-    /// The moment before which an entry must have been written.
+    /// An entry must be older than this moment. `None` sets no such condition.
     pub(crate) until: Option<Moment>,
 }
 
@@ -50,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// The position of an entry in the trail: the number of its file, and its offset in the file in bytes.
+/// The position of an entry in the audit trail: the number of the entry's file, and the byte offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrailPosition {
     file: u32,
@@ -58,7 +58,7 @@ pub(crate) struct TrailPosition {
 }
 
 impl TrailPosition {
-    /// Formats the position as a cursor for clients.
+    /// Formats the position of an entry as a cursor for clients.
     pub(crate) fn cursor(self) -> String {
         format!("{}-{}", self.file, self.offset)
     }
@@ -69,12 +69,12 @@ impl TrailPosition {
     }
 }
 
-/// The audit trail of a service. The value is the path of the folder.
+/// The files of the service's audit trail. The value is the path of their folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 
 impl Trail {
-    /// Opens the audit trail in this data folder.
+    /// Returns the audit trail in the folder `data`. Opens no file.
     pub(crate) fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -83,7 +83,7 @@ impl Trail {
         self.0.join(format!("{number:06}.jsonl"))
     }
 
-    /// Returns the numbers of the files in ascending order.
+    /// Returns the numbers of the audit trail's files in ascending order.
     fn numbers(&self) -> io::Result<Vec<u32>> {
         let mut numbers = Vec::new();
         match self.0.read_dir() {
@@ -102,7 +102,8 @@ impl Trail {
         Ok(numbers)
     }
 
-    /// Appends an entry. Once the call has returned, the entry survives a loss of power. Blocks the calling thread.
+    /// Appends an entry to the audit trail. Once the call has returned, the entry survives a loss of power. Blocks the
+    /// calling thread.
     ///
     /// # Errors
     ///
@@ -143,9 +144,11 @@ impl Trail {
         Ok(())
     }
 
-    /// Merges the first file into the second and removes the first. If the result is too large, the namespace with the
-    /// most bytes loses its oldest entries. A crash may have interrupted an earlier merge. Then the second file already
-    /// contains the entries of the first, which are not added again.
+    /// Merges the file with the number `first` into the file `second`, and removes the file `first`. If the merged file
+    /// would be too large, the namespace with the most bytes loses its oldest entries.
+    ///
+    /// A crash may have interrupted an earlier merge. Then `second` already has the entries of `first`, and the merge
+    /// does not add them again.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -190,8 +193,9 @@ impl Trail {
         options.open(self.path(number))
     }
 
-    /// Returns at most `limit` selected entries, the newest first. With `before`, returns only entries before that
-    /// position. Also returns the position before which there may be more entries. Blocks the calling thread.
+    /// Returns at most `limit` entries that `wanted` selects, the newest first. With `before`, returns only entries
+    /// before that position. If more entries may follow, also returns the position for the next call's `before`. Blocks
+    /// the calling thread.
     ///
     /// # Errors
     ///
@@ -230,11 +234,11 @@ impl Trail {
     }
 }
 
-/// The lines and bytes that a namespace has in the two files of a merge.
+/// The part of a namespace in two merged files of the audit trail: its number of bytes, and its lines.
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The indexes of the namespace's lines, the oldest first.
+    /// The indexes of the namespace's lines in the merged file, the oldest first.
     places: VecDeque<usize>,
 }
 
@@ -249,7 +253,7 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Returns the lines of a text with their offsets, beginning with the last line.
+/// Returns the lines of a text, each with its byte offset, beginning with the last line.
 fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut end = bytes.len();
     core::iter::from_fn(move || {
@@ -286,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Reads all selected entries, in pages of `limit` entries. Returns their moments.
+    /// Reads all entries that `wanted` selects, in pages of at most `limit` entries. Returns the entries' moments.
     fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
         let (mut moments, mut place) = (Vec::new(), None);
         loop {

@@ -45,7 +45,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     show(&place, None, &found, matches)
 }
 
-/// The faults that a check found.
+/// The result of a check of the store: the faults that were found, and the number of timers.
 struct Found {
     /// The number of stored timers. `None` if the timers were not read.
     timers: Option<u64>,
@@ -53,7 +53,7 @@ struct Found {
 }
 
 impl Found {
-    /// Checks an open store. Returns `faults`, the faults that are already known, followed by the faults of the store.
+    /// Checks an open store. Returns the given `faults`, followed by the faults of the store.
     fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
@@ -62,7 +62,8 @@ impl Found {
     }
 }
 
-/// Checks the Redis servers and then the deployment. If the servers cannot be used, does not check the deployment.
+/// Checks the Redis servers, and then the deployment on these servers. If the servers cannot be used, leaves the
+/// deployment out.
 fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -79,7 +80,7 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Prints the faults. The exit code is that of a failure if there are faults, or if the timers were not read.
+/// Prints the result of a check of `place`. The exit code is 0 if the timers were read without any fault, otherwise 1.
 fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
     let Found { timers, faults } = found;
     let lines = report.map(Report::lines).unwrap_or_default();

@@ -41,14 +41,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// The state of the receiver. The receiver answers the first callback to `/unsure` with 503.
+/// The state of the receiver that the demonstration runs. The receiver answers the first callback to `/unsure` with
+/// 503.
 #[derive(Clone)]
 struct Receiver {
     received: mpsc::UnboundedSender<Received>,
     has_failed: Arc<Mutex<bool>>,
 }
 
-/// A callback that the receiver got, and the status of the receiver's answer.
+/// A callback that the demonstration's receiver has got, with the status of the receiver's answer.
 struct Received {
     path: String,
     id: String,
@@ -77,7 +78,8 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
     status
 }
 
-/// Sends a request to the service. Returns the answer, which is JSON.
+/// Sends a request with a JSON body to the service. Returns the JSON of the answer. Fails if the status is not a
+/// success.
 async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Result<Value, Failure> {
     let stream = TcpStream::connect(service).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -95,7 +97,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// Prints lines, each with the time since the start.
+/// The start of the demonstration. Prints lines, each with the time since the start.
 struct Clock(Instant);
 
 impl Clock {
@@ -114,7 +116,8 @@ fn say_at(time: Duration, line: impl core::fmt::Display) -> Result<(), Failure> 
     print(format_args!("{:6.2} s  {line}\n", time.as_secs_f64()))
 }
 
-/// Listens on the service's usual address. If this address is taken, listens on a free port of this machine.
+/// Listens on the service's usual address. If another program uses this address, listens on a free port of this
+/// machine.
 async fn listen() -> Result<Listeners, Failure> {
     let usual = Config::default().listen;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -58,7 +58,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the records that a store in a file has recognized as damaged and keeps apart.
+/// Removes damaged records from the store in a file. The store has recognized these records as damaged, and keeps them
+/// apart.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.data.join("timers.redb");
     if !path.exists() {

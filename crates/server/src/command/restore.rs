@@ -46,7 +46,8 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// The moment at which overdue timers of a backup become due: an absolute moment, or a time from now on.
+/// The moment at which overdue timers of a restored backup become due: an absolute moment, or a time after the present
+/// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

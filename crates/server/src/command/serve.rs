@@ -9,7 +9,7 @@
 //! 3. Timers whose callbacks have not ended are given back. The next start delivers them again, with the same ids.
 //! 4. A second later, the answers that clients have not taken are cut off, and the process ends.
 //!
-//! A second signal ends the process at once. Even then no timer is lost, since leases end with the next start.
+//! A second signal ends the process at once. Even then no timer is lost, because leases end with the next start.
 
 use super::condition::Condition;
 use super::terminal::{Failure, Outcome, code_of};
@@ -25,9 +25,10 @@ use sd_notify::NotifyState;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 
-/// The longest time for answers to requests under way. There is such a time before deliveries stop, and another after.
+/// The longest time for answers to running requests at the end of the service. The service waits this time before
+/// deliveries stop, and again afterwards.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// The time between two checks of the file of tokens and of the service's condition.
+/// The time between two checks of the token file and of the service's condition.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Fails if other machines can reach the service, and tokens or TLS are missing. Behind a proxy, only tokens are
@@ -74,7 +75,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Runs the service until a signal ends it. A failure is logged like other events.
+/// Runs the service until a signal ends the service. Logs a failure as an event.
 pub(super) fn run(loaded: &Loaded) -> Outcome {
     let config = &loaded.config;
     log::begin(config.log_level, config.log_format);
@@ -99,14 +100,14 @@ fn run_until_stopped(config: &Config) -> Outcome {
     ended
 }
 
-/// Tells the service manager, such as systemd, about a new state. Does nothing without a manager.
+/// Informs the service manager, such as systemd, about a new state of the service. Does nothing if there is no manager.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(target: "start", "the service manager cannot be reached: {error}");
     }
 }
 
-/// Receives the signals that the service reacts to.
+/// Receives the signals to which the service reacts.
 struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -116,7 +117,7 @@ struct Signals {
     hang_up: tokio::signal::unix::Signal,
 }
 
-/// A signal that the service reacts to.
+/// A signal to which the service reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Terminate,
@@ -209,7 +210,7 @@ async fn serve(config: &Config) -> Outcome {
     }
 }
 
-/// Waits for a further signal that ends the process. Ignores SIGHUP.
+/// Waits until a signal ends the process during the stop of the service. Ignores SIGHUP.
 async fn second(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
@@ -219,7 +220,7 @@ async fn second(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Watches over a running service until a signal ends it. Returns that signal.
+/// Checks a running service again and again, until a signal ends the service. Returns that signal.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
     // The manager wants a sign of life in each interval. A sign after half an interval is in time even on a busy
@@ -258,7 +259,8 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     }
 }
 
-/// Sends the manager a sign of life if the service is alive. Without signs of life, the manager starts a new process.
+/// Sends the service manager a sign of life if `alive` says that the service is alive. Without signs of life, the
+/// manager starts a new process.
 fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
     if alive.is_ok() {
         notify(&[NotifyState::Watchdog]);
@@ -275,7 +277,8 @@ fn reload_tokens(service: &Service, always: bool) {
     }
 }
 
-/// Ends the service in the steps that the module's documentation describes.
+/// Stops the service and its server within about the time `drain`. Requests under way are answered, and deliveries
+/// under way may end.
 async fn stop(service: &Service, server: &Server, drain: Duration) {
     let begun = std::time::Instant::now();
     service.begin_stop();

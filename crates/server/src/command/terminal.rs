@@ -14,7 +14,7 @@ pub(super) type Failure = Box<dyn core::error::Error>;
 /// The result of a command: its exit code, or a failure.
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
-/// Returns the exit code for a failure: 2 for a wrong setting, 1 for anything else.
+/// Returns the exit code for a failure: 2 for a wrong setting, 1 for any other failure.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
     let is_of_setting = failure.is::<ConfigError>() || failure.is::<TlsError>();
     if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
@@ -26,8 +26,8 @@ pub(super) fn say(line: impl fmt::Display) {
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Records a change by this command in the service's audit trail. If the data folder is missing, records nothing. A
-/// command that names only the file of tokens must not make that folder.
+/// Records a change that a command has made in the service's audit trail. If the data folder is missing, only prints a
+/// message. A command that names only the token file must not make the folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();
@@ -50,8 +50,8 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
     }
 }
 
-/// Prints to the standard output. Fails if the output cannot be written. If the reader has closed the output, does not
-/// fail.
+/// Prints a text to the standard output. Fails if the output cannot be written. A closed reader, such as `head`, is not
+/// a failure.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     match write!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

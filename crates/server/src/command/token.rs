@@ -62,7 +62,8 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
-/// A new file for a token. `keep` writes the token and keeps the file. Without it, dropping the value removes the file.
+/// A new file for a token, with its final path. `keep` writes the token and keeps the file. If the value is dropped
+/// without `keep`, the file is removed.
 struct Out(tempfile::NamedTempFile, PathBuf);
 
 impl Out {

@@ -7,14 +7,14 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// The value of a setting in the file, with the number of its line.
+/// A setting in the file of settings: its value as a text, and the number of its line.
 pub(super) struct Entry {
     pub(super) setting: &'static Setting,
     pub(super) text: String,
     pub(super) line: usize,
 }
 
-/// A fault in the file of settings, with its line.
+/// A fault in the file of settings, with the line of the fault.
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
@@ -33,7 +33,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Parses the text of a file of settings. Fails with the first fault.
+/// Parses the text of a file of settings. Errors name the file by `path`. Fails with the first fault.
 pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
     let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };
@@ -78,7 +78,7 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// Returns a value as text. Returns `None` if the value does not have the type that the setting needs.
+/// Returns the value of a setting as text. Returns `None` if the value does not have the type that the setting needs.
 fn text_of(form: Form, value: &DeValue<'_>) -> Option<String> {
     match (form, value) {
         (Form::Text, DeValue::String(text)) => Some(text.to_string()),

@@ -4,7 +4,7 @@ use super::value::{Form, Value};
 use crate::log;
 use tracing::level_filters::LevelFilter;
 
-/// The names of the log's levels. The most severe level comes first.
+/// The names of the log's levels, the most severe level first.
 const LEVELS: [(&str, LevelFilter); 4] = [
     ("error", LevelFilter::ERROR),
     ("warn", LevelFilter::WARN),

@@ -30,15 +30,15 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Parses a time, such as `250ms` or `5m`.
+/// Parses a length of time, such as `250ms` or `5m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text)
 }
 
-/// The file of settings that is read without the flag `--config`. It may be missing.
+/// The name of the settings file that is read if the flag `--config` is not given. The file may be missing.
 pub(crate) const FILE: &str = "tourbillon.toml";
 
-/// The source of a setting's value.
+/// The place from which a setting's value comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -58,12 +58,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The loaded settings. `origins` has the source of each value, in the order of the table of settings.
+/// The loaded settings. `origins` has the origin of each value, in the order of [`SETTINGS`].
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) origins: Vec<Origin>,
-    /// Warnings that are logged at the start. Most are about variables that are probably misspelt.
+    /// Warnings that are logged at the start. Most warn about environment variables that are probably misspelt.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Loaded {
 pub(crate) enum ConfigError {
     Read(PathBuf, io::Error),
     File(FileFault),
-    /// The value of a variable or a flag is not valid.
+    /// The value of an environment variable or of a flag is not valid.
     Value {
         origin: Origin,
         message: String,
@@ -96,16 +96,17 @@ impl core::error::Error for ConfigError {}
 
 /// The sources from which the settings are loaded.
 pub(crate) struct Sources<'a> {
-    /// The file that the flag `--config` names.
+    /// The settings file that the flag `--config` names. `None` if the flag was not given.
     pub(crate) file: Option<&'a Path>,
-    /// The folder in which `tourbillon.toml` is searched without the flag `--config`.
+    /// The folder in which the settings file `tourbillon.toml` is searched if the flag `--config` was not given.
     pub(crate) folder: &'a Path,
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Returns the value of a setting's flag. Returns `None` if the flag was not given.
+    /// Returns the value of a setting's command-line flag. Returns `None` if the flag was not given.
     pub(crate) flag: &'a dyn Fn(&Setting) -> Option<String>,
 }
 
-/// Loads the settings from all sources. Fails if a value is not valid, or if values contradict each other.
+/// Loads the settings from the file, the environment variables and the flags. Fails if a value is not valid, or if
+/// values contradict each other.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let mut loaded = Loaded {
         config: Config::default(),
@@ -179,8 +180,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Warns about an unknown variable with a name similar to that of a setting. Other programs may use variables with
-    /// this prefix, so this is not an error.
+    /// Warns about the unknown environment variable `name` if its name resembles the variable of a setting. Other
+    /// programs may use variables with the same prefix, so the variable is not an error.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
@@ -237,12 +238,12 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the path of the file of tokens.
+    /// Returns the path of the token file.
     pub(crate) fn token_file(&self) -> PathBuf {
         self.tokens.clone().unwrap_or_else(|| self.data.join("tokens.json"))
     }
 
-    /// Returns the limits of connections that the configuration sets.
+    /// Returns the limits for connections that the configuration sets.
     pub(crate) fn connection_limits(&self) -> crate::listen::Limits {
         crate::listen::Limits {
             connections: self.max_connections,
@@ -255,7 +256,8 @@ impl Config {
         }
     }
 
-    /// Converts the configuration into the settings of the service.
+    /// Converts the configuration into the settings of the service. Fails if a file that a setting names cannot be
+    /// read.
     pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
         let mut settings = Settings::new(&self.data);
         settings.tokens = Some(self.token_file());
@@ -298,7 +300,7 @@ impl Config {
     }
 }
 
-/// The smallest buffer for a request's header that hyper accepts, in bytes.
+/// The smallest buffer that hyper accepts for a request's header, in bytes.
 const SMALLEST_HEADER: usize = 8 << 10;
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
-/// The greatest number of shards that a deployment may have.
+/// The greatest number of shards that a deployment on Redis may have.
 const MOST_SHARDS: u32 = 1_024;
 
-/// The bounds of the time for which a node claims shards.
+/// The least and the greatest time for which a node claims shards of the deployment.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// Fails if a password's file cannot be read or is empty.
+/// Fails if the file of a password cannot be read or is empty.
 fn secret(path: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::Read(path.to_owned(), error);
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -29,7 +29,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
 }
 
-/// Returns the name of this host. Returns `node` if the system does not tell the name.
+/// Returns the name of this host. If the system does not tell the name, returns `node`.
 fn host_name() -> String {
     #[cfg(unix)]
     let name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -39,12 +39,12 @@ fn host_name() -> String {
 }
 
 impl Config {
-    /// Returns whether the timers are in Redis instead of a file.
+    /// Returns whether the settings place the timers in Redis instead of a file.
     pub(crate) fn is_on_redis(&self) -> bool {
         !self.redis_servers.is_empty()
     }
 
-    /// Fails with the reason if the settings for Redis contradict each other.
+    /// Fails if the settings for Redis contradict each other. The error is the reason.
     pub(super) fn check_redis(&self) -> Result<(), String> {
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),

@@ -117,8 +117,8 @@ fn a_misspelt_variable_is_a_warning() {
     assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
 }
 
-/// All programs of a machine use OpenTelemetry's variables. So the program's own settings take precedence, and a wrong
-/// value of such a variable only causes a warning.
+/// Checks that a setting takes precedence over a variable of OpenTelemetry, and that a wrong value of the variable only
+/// causes a warning. Other programs on the machine may use the same variable.
 #[test]
 fn a_setting_wins_over_a_variable_of_opentelemetry() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,26 +11,31 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of timers that one unpark puts back.
+/// The greatest number of timers that the unparker puts back in one request to the store. (The unparker is the task
+/// that makes parked timers due again.)
 const BATCH: usize = 500;
-/// The time within which an unparked timer should have arrived at its handler.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The pause before the unparker checks a rate again whose unparked timers have not all arrived.
+/// The pause before the unparker (the task that puts parked timers back) asks again for room in a namespace's rate. The
+/// pause applies while timers that were put back for the rate have not all arrived.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The greatest numbers of callbacks that run at the same time.
+/// The greatest numbers of callbacks that run at the same time: in the service, and at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryLimits {
-    /// The limit for the whole service.
+    /// The greatest number of callbacks that run at the same time in the whole service.
     pub(crate) all: usize,
-    /// The limit of a namespace at one host.
+    /// The greatest number of callbacks of one namespace that run at the same time at one host.
     pub(crate) at_host: usize,
-    /// The limit of a namespace at a host that answers within a tenth of a second.
+    /// The greatest number of callbacks of one namespace that run at the same time at a host that answers within a
+    /// tenth of a second.
     pub(crate) at_prompt_host: usize,
 }
 
-/// Decides whether a delivery may begin, and how many parked timers may be put back.
+/// Decides whether a delivery may begin. Also decides how many parked timers (timers held in the store) may become due
+/// again.
 #[derive(Debug)]
 pub(crate) struct Admission {
     namespaces: Arc<Namespaces>,
@@ -39,8 +44,8 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// The rate of a namespace. `coming` counts the timers that were unparked for the rate and have not arrived. It counts
-/// until the moment `coming_until`.
+/// The limit of a namespace's deliveries per second. The field `coming` counts the timers that were made due again for
+/// this rate, but have not arrived at their handler. From the moment `coming_until` on, `coming` counts as zero.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -58,14 +63,15 @@ impl Admission {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the namespace with this name. Fails with [`Reason::Paused`] if the namespace is paused or not known.
+    /// Returns the namespace with this name. Fails with [`Reason::Paused`] if the namespace is paused or unknown.
     pub(crate) fn namespace(&self, name: &str) -> Result<Arc<Namespace>, Reason> {
         let namespace = self.namespaces.get(name).filter(|namespace| !namespace.limits.paused);
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Waits for the permits and the rate slot of a delivery to the namespace `name`. `to` has the reasons for a
-    /// callback's host and path, and is empty for a pull. Fails with the reason for which the timer must be parked.
+    /// Waits until a delivery of the namespace `name` may begin: until its permits and a slot of the namespace's rate
+    /// are free. For a callback, `to` has the limits of the host and path. For a timer that a receiver fetches, `to` is
+    /// empty. Fails with the reason for which the timer must be parked (held in the store).
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
@@ -82,7 +88,7 @@ impl Admission {
         let permit = self.permits.enter(requests).await?;
         // The namespace may have been paused or changed while the delivery waited for its permits.
         let namespace = self.namespace(name)?;
-        // The slot is taken last, since a slot cannot be given back.
+        // The slot is taken last, because a slot cannot be given back.
         if let Some(per_second) = namespace.limits.rate_per_second {
             let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
             if !rest.is_zero() {
@@ -110,12 +116,12 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Allows deliveries to a host again before the time that [`shut`](Self::shut) has set is over.
+    /// Allows deliveries to a host again before the time `rest` of the call of [`shut`](Self::shut) is over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// Returns how many of the timers that are parked for this reason may be put back now.
+    /// Returns how many of the timers that wait in the store for `reason` may become due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -164,8 +170,8 @@ impl Admission {
         }
     }
 
-    /// Counts timers that are about to be unparked for a reason. Until these timers arrive, their room is not offered
-    /// again.
+    /// Counts timers that wait for `reason` and are about to become due again. Until these timers arrive at their
+    /// handler, [`wanted`](Self::wanted) subtracts the count.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -184,7 +190,8 @@ impl Admission {
         }
     }
 
-    /// Subtracts timers that [`expect`](Self::expect) has counted, but that were not unparked.
+    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
+    /// make due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -196,7 +203,7 @@ impl Admission {
         }
     }
 
-    /// Forgets idle hosts, and the rates of namespaces that no longer exist.
+    /// Forgets the permits of idle hosts. Also forgets the rates of namespaces that no longer exist.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

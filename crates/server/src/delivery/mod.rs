@@ -61,7 +61,7 @@ use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
 use unparker::Unparker;
 
-/// All parts that deliver the timers of a service.
+/// The parts of the service that deliver timers: handlers, limits, queues, and the tasks for parked timers.
 pub(crate) struct Deliveries {
     callbacks: Arc<CallbackHandler>,
     pulls: Arc<PullHandler>,
@@ -75,7 +75,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service that the deliveries use. [`Deliveries::new`] takes them.
+/// The parts of the service that [`Deliveries::new`] uses to make the deliveries.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -146,8 +146,8 @@ impl Deliveries {
         }
     }
 
-    /// Adds two handlers to the runtime's builder, for callbacks and for pulls, and an observer of the runtime's
-    /// events.
+    /// Adds the handlers of timers to the runtime's builder: a handler of callbacks, and a handler of timers that
+    /// receivers fetch. Also adds the observer of the runtime's events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
@@ -165,7 +165,8 @@ impl Deliveries {
             .observe(move |event| observer.observe(event))
     }
 
-    /// Starts the tasks that unpark timers. Must be called on a tokio runtime.
+    /// Starts the tasks that make parked timers (timers held in the store) due again. Must be called on a tokio
+    /// runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
@@ -187,19 +188,19 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker check all reasons again. A change of a namespace calls this, since it may let parked timers
-    /// go on.
+    /// Makes the unparker (the task that puts timers back) check again which parked timers may become due. Called when
+    /// a namespace has changed, because the change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Allows deliveries to a host again, and unparks the timers that wait for the host. A few are unparked first, and
-    /// more once the host answers.
+    /// Allows deliveries to a host again, and makes the timers due that wait for the host. At first a few timers become
+    /// due, and more after the host has answered.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of parked timers for each reason, as far as this process knows.
+    /// Returns the number of parked timers (timers held in the store) for each reason, as far as this process knows.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
         self.parked.counts()
     }
@@ -209,7 +210,8 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a claim, even if the claim is open on another node. Returns once this end is stored.
+    /// Ends the delivery of a timer that a receiver has fetched. The claim, the receiver's hold on the timer, may be
+    /// open on another node. Returns once the store has the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -237,7 +239,8 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, even if the claim is open on another node. Returns the moment at which the claim expires.
+    /// Prolongs a claim (a receiver's hold on a fetched timer), even if the claim is open on another node. Returns the
+    /// moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -247,7 +250,8 @@ impl Deliveries {
         }
     }
 
-    /// Stops deliveries: sends receivers away, parks the timers of open claims, and stops unparking timers.
+    /// Stops the deliveries to receivers. Sends waiting receivers away, and puts fetched timers without an end back
+    /// into the store. From then on no parked timer becomes due again.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

@@ -27,7 +27,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Tells readers of events that a delivery has begun. Called once the delivery is admitted.
+    /// Shows readers of events that a delivery has begun. Called once the delivery has all permits that it needs.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,18 +39,20 @@ impl Observer {
         });
     }
 
-    /// Adds the answer to a callback to the record of the running delivery. If no answer came, records this.
+    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` also says if no
+    /// answer came.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
-    /// Registers the ticket of a receiver that wants to end its claim with `verdict`. [`observe`](Self::observe)
-    /// answers the ticket once this end is stored. Called before the handler returns the verdict.
+    /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
+    /// `verdict`. Once the store has the end, [`observe`](Self::observe) answers the receiver. Must be called before
+    /// the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
 
-    /// Handles an event of the runtime. Returns without blocking.
+    /// Handles an event of the runtime that delivers timers. Returns without blocking.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
             // A schedule has decided on its next timer. This counts as a decision, and schedules have events of their
@@ -99,7 +101,7 @@ impl Observer {
     }
 }
 
-/// Returns whether the event is about the internal timer of a schedule, which delivers nothing to a receiver.
+/// Returns whether the event is about the internal timer of a schedule. Such a timer delivers nothing to a receiver.
 fn is_of_schedule(event: &Event) -> bool {
     match event {
         Event::Began { attempt, .. }
@@ -110,8 +112,8 @@ fn is_of_schedule(event: &Event) -> bool {
     }
 }
 
-/// Returns the event that readers see when a delivery ends, with a detail such as the error. Returns `None` for ends
-/// that readers do not see.
+/// Returns the kind of the event that readers see when a delivery ends, and a detail such as the error. Returns `None`
+/// if readers see no event.
 fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// Hands due timers over to receivers.
+/// Handles due timers that receivers fetch: hands each timer to a receiver.
 #[derive(Debug)]
 pub(crate) struct PullHandler {
     pub(super) admission: Arc<Admission>,
@@ -24,13 +24,14 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// Accesses claims that are open on other nodes. `None` if the service does not share its store with other nodes.
+    /// Ends and prolongs claims (receivers' holds on fetched timers) on other nodes. `None` if no other node shares the
+    /// store.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until the claim of that receiver ends. If no receiver waits,
-    /// parks the timer.
+    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim (its hold on a fetched timer)
+    /// or the claim expires. If no receiver waits, the returned verdict parks the timer (keeps it in the store).
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -78,8 +79,9 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Makes a random name for a claim, which nobody can guess. Beside other nodes the name also contains the timer's
-    /// id and its lease. Any node can then end the claim. Returns `None` if the system gives no random number.
+    /// Makes a random name for a claim (a receiver's hold on a fetched timer). If nodes share the store, the name also
+    /// has the timer's id and its lease. So any node can end the claim. Returns `None` if the system gives no random
+    /// number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -89,8 +91,9 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim ends. Returns the verdict. If a receiver ended the claim, also returns the ticket by which that
-/// receiver learns whether the end is stored. Returns `None` if the timer must be parked again without an end.
+/// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict, which says how the delivery
+/// ends. If the receiver ended the claim, also returns the ticket that answers the receiver once the store has the end.
+/// Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -126,8 +129,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim that the receiver gets. `work` is the stored work. Its head holds the id of the request that created
-/// the timer.
+/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. It has
+/// the id of the request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,
@@ -152,7 +155,7 @@ fn claim(
     }
 }
 
-/// Returns the moment at the time `span` from now.
+/// Returns the moment that lies the time `span` after the present moment.
 fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))

@@ -7,16 +7,16 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time for which a slot stays valid after its moment.
+/// The time for which a delivery may still take a slot after the slot's moment.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time for which a delivery waits in memory for its slot.
+/// The longest time for which a delivery waits in memory for the moment of its slot.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The time between two slots.
+    /// The time between two slots. A slot permits one delivery.
     step: Duration,
-    /// The moment of the next free slot.
+    /// The moment of the next free slot. A slot permits one delivery.
     next: Instant,
 }
 
@@ -33,8 +33,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes the next slot and returns the time until the slot begins. If that time is longer than [`LEAD`], takes no
-    /// slot and returns `None`.
+    /// Takes the next slot, which permits one delivery. Returns the time until the slot's moment. If that time is
+    /// longer than [`LEAD`], returns `None` and takes no slot.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -44,8 +44,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots that can be taken now. If there are none, fails with the moment from which a slot
-    /// can be taken.
+    /// Returns the number of slots, each for one delivery, that can be taken now. If there is none, fails with the
+    /// moment from which a slot can be taken.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };

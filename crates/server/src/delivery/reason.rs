@@ -5,29 +5,32 @@ use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The event or the permit that a parked timer waits for. Such a timer stays in the store and is not delivered.
+/// The cause for which a timer is parked: the event or the permit that the timer waits for. A parked timer stays in the
+/// store and is not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The timer waits for the end of this namespace's pause.
+    /// The timer waits until the pause of this namespace ends.
     Paused(Box<str>),
-    /// The timer waits for a permit in this namespace's share of all permits.
+    /// The timer waits for a permit in this namespace's share of the service's permits.
     Share(Box<str>),
-    /// The timer waits for a permit from this namespace's part of the permits for slow and unknown hosts.
+    /// The timer waits for a permit in this namespace's share of the permits for slow and unknown hosts.
     Slow(Box<str>),
-    /// The timer waits until a delivery of this namespace ends, since the namespace has a limit of running deliveries.
+    /// The timer waits until a delivery of this namespace ends. The namespace limits the number of its running
+    /// deliveries.
     Concurrency(Box<str>),
-    /// The timer waits for a moment at which the rate of this namespace permits a delivery.
+    /// The timer waits for a moment at which this namespace's limit of deliveries per second permits a delivery.
     Rate(Box<str>),
-    /// The timer waits for a permit of this namespace at this host and port, or until the host recovers.
+    /// The timer waits for a permit of a namespace at a host, or until the host recovers. The values are the namespace,
+    /// and the host with its port.
     Host(Box<str>, Box<str>),
-    /// The timer waits until a path of this host and port recovers for this namespace. The number is a hash of the
-    /// path.
+    /// The timer waits until a path of a host recovers. The values are the namespace, the host with its port, and a
+    /// hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// The timer waits for a receiver that fetches from this queue of this namespace.
+    /// The timer waits for a receiver that fetches from a queue. The values are the namespace and the queue's name.
     Queue(Box<str>, Box<str>),
 }
 
-/// The greatest length of a host in a reason, in bytes. It keeps reasons within the length that the store permits.
+/// The greatest length of a host in a reason, in bytes. The store limits the length of the reason's text.
 const LONGEST_HOST: usize = 168;
 
 /// Hashes a text. The number depends only on the text and on the version of the service.
@@ -38,7 +41,7 @@ fn number_of(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns the host as reasons contain it. If the host is too long, a hash replaces the rest of the host.
+/// Returns the host in the form that reasons contain. If the host is too long, a hash replaces its end.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -49,22 +52,22 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// Makes the reason for parking timers of a namespace that call this host and port.
+    /// Makes the reason for which timers of a namespace wait for a host. `host` may include a port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// Makes the reason for parking timers of a namespace that call this path of a host and port.
+    /// Makes the reason for which timers of a namespace wait for a path of a host. `host` may include a port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Returns whether the reason concerns this host and port, or one of its paths.
+    /// Returns whether the reason concerns this host and port, or a path of this host and port.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
-    /// Returns the word for the kind of the reason. Metrics count parked timers by this word.
+    /// Returns the word for this kind of reason. Metrics count parked timers by this word.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Paused(_) => "paused",
@@ -78,7 +81,8 @@ impl Reason {
         }
     }
 
-    /// Parses a reason from its stored text. Returns `None` if the service parks no timers under this text.
+    /// Parses a reason for parking a timer from its stored text. Returns `None` if the service parks no timer under
+    /// this text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
@@ -90,7 +94,8 @@ impl Reason {
             "rate" => Some(Self::Rate(rest.into())),
             "host" => match pair(rest) {
                 Some((namespace, host)) => Some(Self::Host(namespace, host)),
-                // An earlier version wrote hosts without a namespace, since all namespaces shared the limit of a host.
+                // An earlier version wrote hosts without a namespace, because all namespaces shared the limit of a
+                // host.
                 None => Some(Self::Host("".into(), rest.into())),
             },
             "path" => {

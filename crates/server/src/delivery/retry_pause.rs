@@ -6,14 +6,14 @@ use tourbillon_durable::Verdict;
 /// Enforces a least pause before a failed timer is delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPause {
-    /// The least pause. Neither the policy nor the receiver can shorten it. Without it, a single timer could call its
-    /// receiver again and again without a pause.
+    /// The least pause before a failed timer is delivered again. Neither the timer's policy nor the receiver can
+    /// shorten the pause. Otherwise a single timer could call its receiver without a pause.
     pub(crate) least: Duration,
 }
 
 impl RetryPause {
-    /// Lengthens a pause that is shorter than the policy's pause or than the least pause. Otherwise a receiver that
-    /// asks for no pause would use up all attempts of a timer at once.
+    /// Lengthens the pause of a verdict that repeats a delivery. The new pause is at least `policy_pause` and at least
+    /// the least pause. Otherwise a receiver could ask for a pause of zero, and use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

@@ -71,7 +71,8 @@ async fn each_delivery_is_shown_from_its_start_to_its_end() {
     tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
 }
 
-/// Checks the event that the runtime sends when a lease expires. This event has only the timer's id.
+/// Checks that a timer that dies when its lease expires is shown with its namespace and key. The runtime's event about
+/// the lease has only the timer's id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_by_the_end_of_a_lease_is_shown_with_the_timers_names() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,9 +21,9 @@
 //! has gone away looks the same. So while a request that has arrived in full is under way, the end of the client's half
 //! is held back. The connection sees this end only after the answer is written.
 //!
-//! A long poll and a stream of events are exceptions, since they may wait without end. They end when the client closes
-//! its half. Otherwise a timer could be handed to a client that has gone away. The timer would then be late by the
-//! length of its lease.
+//! A long poll and a stream of events are exceptions, because they may wait without end. They end when the client
+//! closes its half. Otherwise a timer could be handed to a client that has gone away. The timer would then be late by
+//! the length of its lease.
 
 use super::limits::Limits;
 use crate::client::Notes;
@@ -33,7 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The state of a connection. The connection's stream, requests and deadline share it.
+/// The state of a connection: its requests, and the moments that limit its time. The connection's stream, requests and
+/// deadline share this value.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -42,44 +43,48 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests whose answers have not ended. There are few of them.
+    /// The requests whose answers have not ended. A connection has only a few such requests.
     under_way: Vec<Request>,
-    /// The number that the next request gets.
+    /// The number that the next request of the connection gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether a request of the connection was permitted. Below it: whether a request was answered without being
-    /// permitted.
+    /// Whether any request of the connection was permitted. The next field says whether any request was answered
+    /// without being permitted.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
-    /// The moment at which the last answer ended. Before the first answer, the moment at which the connection began.
+    /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
+    /// connection began.
     quiet_since: Timestamp,
-    /// The moment of the first byte that arrived after `quiet_since`.
+    /// The moment at which the first byte after `quiet_since` arrived. `None` if no byte has arrived.
     first_byte: Option<Timestamp>,
-    /// The moment since which a write waits for the client. `None` if no write waits.
+    /// The moment at which a write began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
-    /// Wakes the task that reads from the connection. Set while the end of the client's half is held back.
+    /// Wakes the task that reads from the connection. Set while this task must not see yet that the client has closed
+    /// its half of the connection.
     reader: Option<Waker>,
-    /// The moment at which the server began to stop.
+    /// The moment at which the server began to stop. `None` before the stop.
     stopping_since: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 struct Request {
     number: u64,
-    /// Whether no more of the body is awaited: it has arrived in full, or its reader was dropped.
+    /// Whether no further bytes of the request's body are awaited. The body has arrived in full, or its reader was
+    /// dropped.
     is_complete: bool,
-    /// Whether the client has closed its half of the connection while this request was under way.
+    /// Whether the client has closed its half of the connection during this request.
     has_ended: bool,
-    /// Whether the request has asked for more of its body after the client closed its half.
+    /// Whether the request has asked for more of its body after the client had closed its half of the connection.
     wants_more: bool,
     /// Whether the request may wait without end, as a long poll does.
     waits: bool,
-    /// Whether the request was permitted.
+    /// Whether the request was permitted: its token is valid, or the service needs no tokens.
     is_known: bool,
     /// Whether the request was answered without being permitted.
     is_answered_unknown: bool,
-    /// The moment at which the connection took a piece of the answer to send. `None` once it asks for the next piece.
+    /// The moment at which the connection took a piece of the answer in order to send it. `None` once the connection
+    /// asks for the next piece.
     offered: Option<Timestamp>,
 }
 
@@ -94,30 +99,32 @@ impl State {
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// Takes the reader's waker, unless the end of the client's half must still be held back.
+    /// Takes the waker of the task that reads from the connection. Returns `None` while this task must not see yet that
+    /// the client has closed its half.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
 }
 
-/// The order in which idle connections are closed to make room. Connections that never sent a request come first.
-/// Connections that have been quiet for longer come before others.
+/// The rank of an idle connection when connections are closed to make room. Connections that never sent a request are
+/// closed first, and then the longest quiet connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
     pub(super) since: Timestamp,
 }
 
-/// The order in which strangers' connections are closed. Connections without a request under way come first.
-/// Connections that have been quiet for longer come before others.
+/// The rank of a stranger's connection when such connections are closed. A stranger's connection has had answers, but
+/// no permitted request. Connections without a running request are closed first, and then the longest quiet
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
     pub(super) since: Timestamp,
 }
 
-/// The time for the last frames of a connection without requests. These frames tell the client that the connection
-/// ends.
+/// The time that a connection without requests has for its last frames while the server stops. The frames tell the
+/// client that the connection ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
 impl Activity {
@@ -142,7 +149,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state. Wakes the reader if the end of the client's half need not be held back any more.
+    /// Changes the state of the connection. If the task that reads may now see that the client has closed its half,
+    /// wakes this task.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -172,16 +180,16 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// Returns since when the connection has been idle. Returns `None` while a request that has arrived in full is
-    /// under way.
+    /// Returns the rank of an idle connection when connections are closed to make room. Returns `None` if a request
+    /// that has arrived in full is under way.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Returns the rank by which a stranger's connection is closed to make room. Returns `None` if the connection is
-    /// not a stranger's.
+    /// Returns the rank of a stranger's connection when such connections are closed to make room. A stranger's
+    /// connection has had answers, but no permitted request. Returns `None` for other connections.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -209,7 +217,7 @@ impl Activity {
         });
     }
 
-    /// Waits until the reader may see that the client has closed its half.
+    /// Waits until the task that reads from the connection may see that the client has closed its half.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.holds_end() {
@@ -230,16 +238,16 @@ impl Activity {
     }
 }
 
-/// The consequences that an answer has for its connection.
+/// The consequences that an answer to a request has for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether too many answers to requests without permission wait for the client already.
+    /// Whether too many answers to requests without permission already wait for the client of the connection.
     pub(super) is_beyond: bool,
-    /// Whether this answer turns the connection into a stranger's connection.
+    /// Whether the answer makes the connection a stranger's connection: it has had answers, but no permitted request.
     pub(super) makes_a_stranger: bool,
 }
 
-/// Marks a request as under way. Dropping the value ends the request.
+/// A request that is under way at its connection. Dropping the value ends the request.
 #[derive(Debug)]
 pub(super) struct UnderWay(Stage);
 
@@ -269,8 +277,8 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Records that the request is answered. `most_unknown` is the greatest number of waiting answers to requests that
-    /// were not permitted.
+    /// Records that the request has its answer. `most_unknown` is the greatest number of answers without permission
+    /// that may wait for the client.
     pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
@@ -282,12 +290,12 @@ impl UnderWay {
         Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
     }
 
-    /// Records that the client has taken the previous piece of the answer, if there was one.
+    /// Records that the client has taken the previous piece of the answer, if there was such a piece.
     pub(super) fn note_taken(&self) {
         self.0.change(|request| request.offered = None);
     }
 
-    /// Records that the connection has taken a piece of the answer to send.
+    /// Records that the connection has taken a piece of the answer in order to send it.
     pub(super) fn note_offered(&self) {
         let now = self.0.activity.engine.now();
         self.0.change(|request| request.offered = Some(now));
@@ -304,7 +312,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A handle of a request under way. The parts of the request record their progress with it.
+/// A handle of a request under way. With it, the parts that work on the request record their progress.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     activity: Arc<Activity>,
@@ -321,12 +329,12 @@ impl Stage {
         });
     }
 
-    /// Records that the request asked for more of its body while no bytes were there.
+    /// Records that the request asked for more of its body when no bytes had arrived.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }
 
-    /// Records that no more bytes of the body are awaited.
+    /// Records that no further bytes of the request's body are awaited.
     pub(super) fn note_complete(&self) {
         self.change(|request| request.is_complete = true);
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The reason why a request's body was not read to its end.
+/// The reason why the body of a request was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFault {
     TooLarge,
@@ -32,7 +32,7 @@ impl fmt::Display for BodyFault {
 
 impl core::error::Error for BodyFault {}
 
-/// Carries the fault of a request's body to the code that writes the answer.
+/// Carries the reason why a body was not read from the body's reader to the code that writes the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fault(Arc<OnceLock<BodyFault>>);
 
@@ -46,15 +46,15 @@ impl Fault {
     }
 }
 
-/// The body of a request. A read fails once the body is too large or too slow.
+/// The body of a request. Reading fails once the body is too large or too slow.
 #[derive(Debug)]
 pub(super) struct Received {
     body: Incoming,
     left: usize,
     engine: Handle<Wakeup>,
     deadline: Timestamp,
-    /// The deadline's timer. Created when the body is first waited for, since most bodies arrive together with their
-    /// header.
+    /// The timer of the body's deadline. It is made only when a read must wait, because most bodies arrive together
+    /// with their header.
     sleep: Option<Sleep>,
     fault: Fault,
     stage: Stage,
@@ -141,7 +141,7 @@ pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// The bytes of the present frame that are not sent yet.
+    /// The bytes of the answer's present frame that the connection has not got yet.
     rest: Bytes,
 }
 
@@ -150,7 +150,7 @@ impl Answering {
         Self { body, under_way, is_http2, rest: Bytes::new() }
     }
 
-    /// Returns the next piece of these bytes. Keeps the other bytes in `rest`.
+    /// Returns the next piece of `bytes` for the connection. Keeps the other bytes in the field `rest`.
     fn piece(&mut self, mut bytes: Bytes) -> Bytes {
         if !self.is_http2 || bytes.len() < 2 {
             return bytes;

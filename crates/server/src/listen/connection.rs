@@ -29,19 +29,20 @@ use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 use tower_service::Service;
 
-/// The longest time between two checks of a connection that has no deadline. A task that makes an HTTP/2 answer sets a
-/// deadline without waking the connection's task.
+/// The longest time between two checks of a connection that has no deadline. An answer over HTTP/2 can set a deadline
+/// without waking the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
-/// The time between two HTTP/2 pings. It is also the longest time for the client's answer to a ping.
+/// The time between two HTTP/2 pings to the client. The client must answer a ping within the same time.
 const PING: Duration = Duration::from_secs(20);
-/// The greatest number of requests that an HTTP/2 connection has under way.
+/// The greatest number of requests that an HTTP/2 connection may have under way.
 const STREAMS: u32 = 100;
-/// The greatest number of answers to requests without permission that may wait for the client of a connection.
+/// The greatest number of answers without permission that may wait for the client of one connection.
 const MOST_UNKNOWN: usize = 4;
-/// The number of bytes that an HTTP/2 client may send ahead: for a single body, and for all bodies of the connection.
+/// The number of bytes that an HTTP/2 client may send before the service reads them. The first value limits a single
+/// body, and the second value all bodies of the connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// A service that answers each request and never fails.
+/// A service that has an answer for each request and never fails.
 pub(super) trait Answers:
     Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -60,7 +61,7 @@ impl<S> Answers for S where
 {
 }
 
-/// Serves the requests of a connection. Takes no further requests once `stop` is true.
+/// Serves the requests of a connection. Once `stop` is true, takes no further requests.
 pub(super) async fn serve<S>(
     stream: S,
     service: impl Answers,
@@ -121,7 +122,7 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Ends once the connection's deadline has passed.
+/// A future that ends once the connection's deadline has passed.
 struct Patience {
     activity: Arc<Activity>,
     limits: Limits,
@@ -153,7 +154,7 @@ impl Future for Patience {
     }
 }
 
-/// A request with its id, its sender, and its entry among the requests under way.
+/// A request with its id, the address of its client, and its entry in the connection's list of running requests.
 struct Asked {
     request: Request<Incoming>,
     id: RequestId,
@@ -162,7 +163,7 @@ struct Asked {
     places: Arc<Places>,
 }
 
-/// Answers a request. Refuses it if it does not name its host properly, or if its body cannot be read.
+/// Answers a request. Refuses the request if it does not name its host properly, or if its body cannot be read.
 async fn answer(
     asked: Asked,
     mut service: impl Answers,
@@ -198,8 +199,8 @@ async fn answer(
     Ok(response)
 }
 
-/// Returns whether a request names its host as its HTTP version demands. A request with two hosts is refused, since a
-/// proxy might use another host than the service.
+/// Returns whether a request names its host as its HTTP version demands. A request with two hosts is refused. A proxy
+/// might use another of the two hosts than the service.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -215,8 +216,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// Makes the answer if too many answers to requests without permission already wait for the client. It has no body, so
-/// it does not wait itself.
+/// Makes the answer for a client that already leaves too many answers without permission waiting. This answer has no
+/// body, so it does not wait for the client.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

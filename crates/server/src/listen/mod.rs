@@ -30,22 +30,22 @@ use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 use tower_service::Service;
 
-/// The pause after `accept` has failed, for example because the process has no file descriptors left.
+/// The pause after a connection could not be accepted, for example because the process has no free file descriptor.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two checks whether memory can be given back after connections have ended.
+/// The time between two checks whether enough connections have ended to give their memory back to the system.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Listening sockets.
+/// The sockets on which a server listens.
 #[derive(Debug)]
 pub struct Listeners(Vec<TcpListener>);
 
 impl Listeners {
-    /// Listens at these addresses. If an address has the port zero, the system chooses a free port.
+    /// Listens at the addresses. For port zero, the system chooses a free port.
     ///
     /// # Errors
     ///
-    /// Fails if the system refuses an address. The error names that address.
+    /// Fails if the system refuses an address. The error names the refused address.
     pub async fn bind(addresses: &[SocketAddr]) -> Result<Self, (SocketAddr, io::Error)> {
         let mut listeners = Vec::new();
         for &address in addresses {
@@ -54,7 +54,7 @@ impl Listeners {
         Ok(Self(listeners))
     }
 
-    /// Returns the addresses of the sockets, with the ports that the system has chosen.
+    /// Returns the addresses of the sockets. For port zero, the address has the port that the system has chosen.
     ///
     /// # Errors
     ///
@@ -64,12 +64,12 @@ impl Listeners {
     }
 }
 
-/// A server that accepts connections. Dropping the value ends all its connections.
+/// A server that accepts connections and serves their requests. Dropping the value ends all its connections.
 #[derive(Debug)]
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// Turns true when all connections must be dropped at once.
+    /// Becomes true when all connections must be dropped at once.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
@@ -117,24 +117,24 @@ impl Server {
         Ok(Self { engine, stop, abort, places })
     }
 
-    /// Stops accepting connections. An open connection ends once its requests under way are answered.
+    /// Stops accepting connections. Each open connection ends once its running requests are answered.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits until all connections have ended, for at most `patience`. Returns whether they have ended.
+    /// Waits for at most the time `patience` until all connections have ended. Returns whether all have ended.
     pub async fn ended(&self, patience: Duration) -> bool {
         self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
 
-    /// Drops all connections at once, even connections with requests under way.
+    /// Drops all connections at once, even connections with running requests.
     pub fn abort(&self) {
         self.stop();
         self.abort.send_replace(true);
     }
 }
 
-/// Returns memory to the system after many connections have ended. Runs until the server stops.
+/// Returns memory to the system each time after many connections have ended. Runs until the server stops.
 async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -149,7 +149,7 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
     }
 }
 
-/// Accepts the connections of a listening socket.
+/// Accepts the connections of one listening socket, and starts a task for each connection.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
@@ -213,7 +213,7 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Refuses a connection for which there is no room. Without TLS, the connection is answered with 503.
+    /// Closes a new connection for which there is no room. Without TLS, first answers with the status 503.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

@@ -7,7 +7,7 @@
 //! this machine. So a check of the service's health always finds a place.
 //!
 //! A connection is a *stranger's* if it has had requests answered, and none of them was permitted. Strangers may have
-//! only a part of the places, since their connections use more memory than silent connections. An HTTP/2 connection
+//! only a part of the places, because their connections use more memory than silent connections. An HTTP/2 connection
 //! whose client does not take its answers uses the most. If strangers have more than their part, some of their
 //! connections are closed, even connections that are not idle.
 
@@ -19,23 +19,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A 64th of the places is reserved for clients on this machine. The same number of connections is closed at a time to
-/// make room.
+/// A server reserves one of 64 places for clients on this machine. A place permits one open connection. To make room,
+/// the server closes as many connections at a time as it reserves places.
 const PART: usize = 64;
 
-/// Strangers may have an eighth of the places.
+/// Strangers may have an eighth of the server's places for connections. A stranger's connection has had answers, but no
+/// permitted request.
 const STRANGERS: usize = 8;
 
-/// If fewer connections than this were open, their memory is not worth giving back. The value also divides the
-/// strangers' part: an eighth of that part is freed at a time.
+/// If fewer connections than this number were open, their memory is not worth giving back to the system. The number
+/// also divides the places of strangers: an eighth of these places is freed at a time.
 const FEW: usize = 8;
 
-/// The places of a server, for all its connections.
+/// The places of a server. Each open connection has a place.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of open connections. Includes connections that have lost their places and have not ended yet.
+    /// The number of open connections. It includes connections that have lost their places, but have not ended yet.
     open: watch::Sender<usize>,
 }
 
@@ -43,8 +44,8 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections: the last exact count, plus the connections that became
-    /// strangers' since.
+    /// An upper bound of the number of strangers' connections, which have had answers but no permitted request. Each
+    /// new such connection raises the bound, and an exact count lowers it.
     strangers: usize,
     /// The greatest number of connections since memory was last given back to the system.
     peak: usize,
@@ -57,14 +58,14 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of a connection. Dropping the value frees the place.
+/// The place of an open connection. A server has a limited number of such places. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Gets a message when the place is given to another connection.
+    /// Gets a message when the server takes the place away to make room.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -77,7 +78,7 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If all places are taken, first closes idle connections. Returns `None` if no
+    /// Takes a place for a new connection. If all places are taken, closes idle connections first. Returns `None` if no
     /// connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
@@ -96,8 +97,8 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts a connection that has become a stranger's. If strangers have too many places, takes some of these places
-    /// away.
+    /// Counts a connection as a stranger's: it has had answers, but no permitted request. If strangers then have too
+    /// many places, takes some of their places away.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
@@ -109,7 +110,7 @@ impl Places {
     }
 
     /// Returns whether half of the connections have ended since this method last returned true. Returns false if there
-    /// were only a few connections.
+    /// were too few connections.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -120,7 +121,7 @@ impl Places {
         have
     }
 
-    /// Waits until all connections have ended.
+    /// Waits until all connections of the server have ended.
     pub(super) async fn ended(&self) {
         let mut open = self.open.subscribe();
         // The sender belongs to `self`, so the wait cannot fail.
@@ -129,7 +130,8 @@ impl Places {
 }
 
 impl State {
-    /// Counts the strangers' connections exactly. Takes their places away until strangers have at most `most` places.
+    /// Counts the strangers' connections exactly. A stranger's connection has had answers, but no permitted request.
+    /// Takes places away until strangers have at most `most` places.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self
@@ -155,7 +157,7 @@ impl State {
         }
     }
 
-    /// Takes the place of a connection away, which makes the connection end.
+    /// Takes the place of the connection `number` away. The connection then ends.
     fn evict(&mut self, number: u64) {
         if let Some(taken) = self.taken.remove(&number) {
             // If the connection has ended already, nobody gets this message.
@@ -195,7 +197,7 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the place is taken away.
+    /// Waits until the server takes the place away from this connection, in order to make room.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {

@@ -4,7 +4,7 @@
 //! lists all kinds. The following rules hold for every line, so callers need not care about them:
 //!
 //! - Many events of the same kind make few lines: [`storm`].
-//! - A value with line breaks still fits into its line, since control characters are escaped: [`line`].
+//! - A value with line breaks still fits into its line, because control characters are escaped: [`line`].
 //! - Events of other crates make no lines. For example, a line about a connection would show the headers of requests,
 //!   which contain tokens.
 
@@ -26,13 +26,13 @@ use tracing_subscriber::{fmt, registry};
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Plain text: the moment, the level, the kind, the message and the fields.
+    /// Lines of plain text with the moment, the level, the kind, the message and the fields.
     Text,
-    /// A JSON object on each line.
+    /// Lines with a JSON object each.
     Json,
 }
 
-/// Begins to log panics, and events of this level or a more severe level. Only the first call in a process has an
+/// Begins to log panics, and the events of `level` and of more severe levels. Only the first call in a process has an
 /// effect.
 pub(crate) fn begin(level: LevelFilter, form: Form) {
     let lines = fmt::layer().with_ansi(false).with_writer(line::Stderr);
@@ -53,8 +53,8 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
     }
 }
 
-/// Selects the events that make lines: events of this crate, with this level or a more severe level. [`storm`] then
-/// limits the lines of each kind.
+/// Selects the events that become log lines: events of this crate with at least this severity. [`storm`] then limits
+/// the number of lines of each kind.
 struct Own(LevelFilter);
 
 impl Own {

@@ -2,7 +2,7 @@
 //! events are only counted.
 //!
 //! A kind has at most 20 lines in ten seconds. Then one line says how many more events there were. Events of the level
-//! `debug` are not limited, since they are logged only on request.
+//! `debug` are not limited, because they are logged only on request.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,27 +10,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Level, Metadata, error, info, warn};
 
-/// The greatest number of lines of a kind in the time [`SPAN`].
+/// The greatest number of log lines of one kind within the time [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of a line that says how many events were left out.
+/// The kind of the log lines that say how many events got no line.
 const MORE: &str = "more";
 
-/// The kinds that had events lately, with the number of their lines.
+/// The kinds of events that occurred lately, each with its number of log lines.
 static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// Counts the lines of a kind in the present ten seconds, and the events that got no line.
+/// Counts the log lines of a kind in the present ten seconds. Also counts the events that got no line.
 struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of the latest event that got no line.
+    /// The level of the latest event of the kind that got no log line.
     level: Level,
 }
 
-/// The number of events of a kind that got no line.
+/// The number of events of a kind that got no log line.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -56,7 +56,8 @@ impl Kinds {
         false
     }
 
-    /// Forgets the kinds whose ten seconds are over. Returns how many events of each kind got no line.
+    /// Removes the kinds of events for which `is_over` says that their ten seconds are over. Returns the number of
+    /// events without a line, for each removed kind.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -70,7 +71,7 @@ impl Kinds {
     }
 }
 
-/// Returns whether an event gets a line. Counts the event towards the limit of its kind.
+/// Returns whether an event gets a log line. Counts the event for the limit of its kind.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -86,14 +87,14 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Logs how many events got no line, for each kind whose ten seconds are over. The service calls this about once a
-/// second.
+/// Logs the number of events without a line, for each kind whose ten seconds are over. The service calls this about
+/// once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);
 }
 
-/// Logs how many events got no line so far. Called at the end of the process.
+/// Logs the number of events without a line, for all kinds. Called at the end of the process.
 pub(crate) fn finish() {
     tell(|_| true);
 }

@@ -7,7 +7,7 @@
 //! gap.
 //!
 //! The file is written once a minute and at the end of the service. It is not synced to the disk. A killed process
-//! loses at most a minute of history. A loss of power may lose more, since the system may not have written all of the
+//! loses at most a minute of history. A loss of power may lose more, because the system may not have written all of the
 //! file. If the file has other contents, it is renamed. If the file cannot be written, the history is kept in memory.
 
 use core::time::Duration;
@@ -17,16 +17,16 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_api::{self as api, HistoryPoint, Moment};
 
-/// The time between two samples.
+/// The time between two samples of the service's numbers.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 const STEP: u64 = 10_000;
-/// The number of samples that are kept: 72 hours of samples.
+/// The number of samples that the history keeps: a sample each ten seconds for 72 hours.
 const SAMPLES: usize = 25_920;
 const HEAD: usize = 64;
 const RECORD: usize = 48;
-/// The first bytes of the file. They end with the version of its format.
+/// The first bytes of the history's file. Their end is the version of the file's format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
-/// The number of new samples after which the file is written.
+/// The number of new samples after which the history writes its file.
 const WRITTEN: usize = 6;
 
 /// The service's numbers for a span of ten seconds.
@@ -37,13 +37,14 @@ pub(crate) struct Sample {
     pub(crate) failed: u32,
     pub(crate) cancelled: u32,
     pub(crate) dead: u32,
-    /// For how long the oldest pending timer had been due at the end of the span, in milliseconds.
+    /// The time for which the oldest pending timer had been due at the end of the ten seconds, in milliseconds.
     pub(crate) overdue_ms: u64,
-    /// The number of pending timers at the end of the span.
+    /// The number of pending timers at the end of the ten seconds.
     pub(crate) pending: u64,
 }
 
-/// The service's totals at the last sample. The next sample is the difference from them.
+/// The service's totals at the moment of the last sample. The next sample is the difference between the later totals
+/// and these totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -51,11 +52,13 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers. If the store gives no answer, the number of the last sample.
+    /// The number of pending timers at the last sample. If the store then gave no answer, the number of the sample
+    /// before.
     pub(crate) pending: u64,
 }
 
-/// A sample, with the number of its ten-second span since 1970. A slot with the number 0 is empty.
+/// A place for a sample in the history. `number` counts the ten-second spans since 1970. A slot with the number 0 is
+/// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: u64,
@@ -82,7 +85,7 @@ impl Slot {
         bytes
     }
 
-    /// Decodes a slot from a record of the file. Returns `None` if the record is damaged.
+    /// Decodes a sample and its number from a record of the history's file. Returns `None` if the record is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (data, rest) = bytes.split_at_checked(RECORD - 4)?;
         if rest.first_chunk() != Some(&crc32fast::hash(data).to_le_bytes()) {
@@ -107,11 +110,11 @@ fn place(number: u64) -> usize {
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
-/// The samples of the last 72 hours, and their file.
+/// The history of the service: the samples of the last 72 hours, and their file.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
-    /// The file, which is locked while it is written. The lock of `inner` is free during a write. `None` if the file
+    /// The history's file, locked during a write. During a write, the lock of `inner` is free. `None` if the file
     /// cannot be used.
     file: Mutex<Option<File>>,
 }
@@ -123,8 +126,8 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the file, or makes it. The service starts even if the file cannot be used, so the error is returned beside
-    /// the history.
+    /// Opens the history's file, or makes the file if it is missing. The service starts even if the file cannot be
+    /// used. So an error is returned beside the history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
         let (file, error) = match open(path, &mut slots) {
@@ -139,7 +142,8 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the span that has just ended. Returns whether the file must be written now.
+    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the file of the history must
+    /// be written now.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();
@@ -149,7 +153,8 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not in the file yet. If this fails, these samples are kept in memory only. Blocks.
+    /// Writes the samples that are not in the history's file yet. After an error, the failed samples stay in memory,
+    /// but are not written again. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);
@@ -161,8 +166,8 @@ impl History {
         Ok(())
     }
 
-    /// Returns the samples since `since`, or of the last 72 hours. The samples are summed up in at most `points`
-    /// intervals.
+    /// Returns the samples from the moment `since` on, summed up in at most `points` intervals. Without `since`,
+    /// returns the samples of the last 72 hours.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);

@@ -7,25 +7,27 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice, in milliseconds. Lateness is kept and forgotten by slices.
+/// The length of a slice of time, in milliseconds. The lateness of deliveries is kept, and later forgotten, in whole
+/// slices.
 const SLICE: u64 = 300_000;
-/// The number of kept slices: the present slice, and slices for a whole hour.
+/// The number of slices of time that are kept: the present slice, and slices for a whole hour.
 const SLICES: usize = 13;
 
-/// The lateness of the deliveries of the last 60 to 65 minutes.
+/// The lateness of deliveries in the last 60 to 65 minutes, for each second of a minute.
 #[derive(Debug, Default)]
 pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice, counted from 1970.
+    /// The number of the latest slice of time. Slices of five minutes are counted from 1970.
     latest: u64,
-    /// The kept slices. The number of a slice decides its index. `None` if a slice has no deliveries.
+    /// The lateness in each slice of time. A slice's number, modulo the length of the array, is its index. `None` if no
+    /// delivery began in the slice.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
-    /// Forgets the slices that are too old at the moment `now`. If the clock was set back, forgets none.
+    /// Forgets the slices of time that are too old at the moment `now`. If the clock was set back, forgets nothing.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
@@ -47,7 +49,7 @@ impl LatenessBySecond {
         act(&mut inner)
     }
 
-    /// Records that a delivery that was due at `due` begins at `now`.
+    /// Records the lateness of a delivery that was due at `due` and begins at `now`.
     pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
         self.at(now, |inner| {
             let slice = inner.slices[place(inner.latest)]
@@ -57,7 +59,7 @@ impl LatenessBySecond {
         });
     }
 
-    /// Returns the lateness for each of the sixty seconds of a minute.
+    /// Returns the lateness of the last hour's deliveries, with an entry for each second of a minute.
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {

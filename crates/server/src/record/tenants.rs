@@ -11,14 +11,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The greatest number of namespaces that have their own counts.
 const MOST: usize = 50;
 
-/// The counts of a namespace, or the shared counts of all namespaces that have no counts of their own.
+/// The counts of a namespace. If there are many namespaces, the other namespaces share one such value.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    /// The number of created timers.
+    /// The number of timers that were created in the namespace.
     pub(crate) created: Counter,
-    /// The number of cancelled timers.
+    /// The number of timers that were cancelled in the namespace.
     pub(crate) cancelled: Counter,
-    /// The number of ended deliveries, by their outcome.
+    /// The number of the namespace's deliveries that have ended, by the word of their outcome.
     pub(crate) fired: ByWord<Counter, 4>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Tenant {
     }
 }
 
-/// The counts of all namespaces.
+/// The counts of timers and deliveries, for each namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     own: RwLock<BTreeMap<Box<str>, Arc<Tenant>>>,
@@ -37,10 +37,10 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The name for the shared counts on the page of metrics. No namespace can have this name.
+    /// The name that the page of metrics shows for the counts that namespaces share. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
-    /// Returns the counts of a namespace: its own counts, or the shared counts.
+    /// Returns the counts of a namespace. If too many namespaces have own counts already, returns the shared counts.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
@@ -54,8 +54,8 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// Returns the namespaces that have their own counts, followed by the shared counts. A namespace that is not in
-    /// `existing` loses its counts, which makes room for another namespace.
+    /// Returns the names of the namespaces that have own counts, with their counts, and then the shared counts. A
+    /// namespace that is not in `existing` loses its counts. Another namespace can then have own counts.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

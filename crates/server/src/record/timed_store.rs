@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 
-/// The times of a store's operations, from the call to the answer.
+/// The times that the store's operations took, from the call to the answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     apply: SharedTimes,
@@ -21,7 +21,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Returns the name of each operation, with its times.
+    /// Returns the name of each operation of the store, with the times that the operation took.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -40,7 +40,7 @@ impl StoreTimes {
 /// A store that records the times of its operations, and the changes that it refuses.
 pub(crate) type TimedStore = Hooked<Timing>;
 
-/// The hook through which a [`TimedStore`] sees calls and answers.
+/// The hook of a [`TimedStore`]. It sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
@@ -52,17 +52,17 @@ impl Timing {
     }
 }
 
-/// Says what the hook records about a call.
+/// Says which facts about a call of the store are recorded.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// Set if the call is a change. If the change fails for a reason of the store's own, the failure is counted.
+    /// Set if the call changes the store. If the store then refuses the change, the refusal is counted.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy)]
 struct Change {
-    /// Whether the change would store new timers.
+    /// Whether the call would store new timers.
     is_new: bool,
 }
 

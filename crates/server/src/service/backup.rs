@@ -10,24 +10,24 @@ use tourbillon_api::Moment;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::store::TimerStore;
 
-/// The greatest number of backups that run at the same time. While a backup runs, the store must keep its pages as they
+/// The greatest number of backups that run at the same time. While a backup runs, the store keeps its pages as they
 /// were at the start of the backup.
 const MOST_BACKUPS: usize = 2;
 
-/// The part of a backup that is stored besides the timers.
+/// The data that a backup contains besides the timers: the namespaces.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
-/// Limits the number of running backups. Remembers the moment of the last backup.
+/// Limits the number of running backups, and remembers the moment of the last complete backup.
 pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
 }
 
 impl Backups {
-    /// Reads the moment of the last backup from the file `path`, which keeps it over restarts.
+    /// Reads the moment of the last backup from the file `path`. The file keeps the moment over restarts.
     pub(super) fn open(path: PathBuf) -> Self {
         // If the file is missing or damaged, no backup is known. An alarm then asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
@@ -35,12 +35,12 @@ impl Backups {
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the moment of the last backup that a client has received in full.
+    /// Returns the moment of the last backup that a client has received in full. Returns `None` if no backup is known.
     pub(super) fn last(&self) -> Option<Moment> {
         *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a backup. Returns `None` if too many backups are running.
+    /// Begins a backup of the store. Returns `None` if too many backups are running.
     pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: &Arc<Map>) -> Option<Backup> {
         let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
         let attached = Attached { namespaces: Map::clone(namespaces) };
@@ -48,7 +48,7 @@ impl Backups {
     }
 }
 
-/// The contents of the file that remembers the last backup.
+/// The contents of the file that remembers the moment of the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,
@@ -60,7 +60,7 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Remembers that a backup was made at this moment, unless a later backup is known. Blocks.
+    /// Remembers that a backup was made at `moment`, unless a later backup is known. Blocks the calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < moment) {
@@ -81,12 +81,13 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes all timers as they are at a single moment after the call. Blocks.
+    /// Writes the backup to `to`, with all timers as they are at a single moment after the call. Blocks the calling
+    /// thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }
 
-    /// Notes that the client has received the backup in full. Blocks.
+    /// Notes that the client has received this backup in full. Blocks the calling thread.
     pub(crate) fn succeeded(&self) {
         self.last.note(self.begun);
     }

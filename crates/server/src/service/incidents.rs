@@ -3,8 +3,10 @@
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime. Two kinds of incidents are not logged here. Deaths of timers are logged where all
-/// facts about the timer are known. Failures of the store are logged where its condition is watched.
+/// Logs an incident of the runtime that delivers timers.
+///
+/// Leaves two kinds of incidents out. The death of a timer is logged where all facts about the timer are known. A
+/// failure of the store is logged where the condition of the store is checked.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

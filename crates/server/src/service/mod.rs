@@ -66,14 +66,14 @@ use std::time::Instant;
 use stored_timers::StoredTimers;
 use tourbillon_durable::{Durable, Stats, Timers};
 
-/// A running service. Clones are handles of the same service.
+/// A running service that stores timers and delivers them. Clones are handles of the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
 struct Inner {
     settings: Arc<Settings>,
     timers: Timers,
-    /// `None` once the service is closed.
+    /// The runtime that delivers the timers. `None` once the service is closed.
     durable: Mutex<Option<Durable>>,
     namespaces: Arc<Namespaces>,
     tokens: Tokens,
@@ -94,26 +94,30 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads the changes that other nodes make. Its task ends when this value is dropped.
+    /// Reads the changes that other nodes make. The task that reads ends when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
-    /// Locks the data folder for this process until the service is dropped. `None` if a store in the folder locks it.
+    /// The lock file of the data folder. It keeps other processes out of the folder until the service is dropped.
+    /// `None` if the store locks the folder itself.
     _folder: Option<File>,
 }
 
 impl Service {
-    /// Begins the end of the service. Streams of events end. Operations on many timers stop, and go on at the next
-    /// start. Other requests are still answered. A server calls this before it waits for its last answers.
+    /// Begins the end of the service. Streams of events end. Operations on many timers stop, and continue at the next
+    /// start. Other requests are still answered. A server calls this method before it waits for its last answers.
     pub fn begin_stop(&self) {
         self.0.stop.begin();
     }
 
-    /// Stops the service. It claims no more timers. It waits at most the time `patience` for running operations and
-    /// deliveries, and gives the remaining timers back. Then it sends the last spans to the collector, if there is a
-    /// collector. This may take the rest of `patience`, but at least half a second and at most five seconds. A second
-    /// call returns at once. Blocks the calling thread.
+    /// Stops the service and blocks the calling thread. The service then claims no further timers. Running operations
+    /// and deliveries have the time `patience` to end. The timers of other deliveries are then given back to the store.
+    ///
+    /// If the settings name a collector, the last spans are sent to the collector. Sending takes at most the rest of
+    /// `patience`, but at least half a second and at most five seconds may be used.
+    ///
+    /// Returns the statistics of the service. A second call returns `None` at once.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
@@ -126,8 +130,8 @@ impl Service {
         stats
     }
 
-    /// Reads the file of the tokens again if it has changed. With `always`, reads it in any case. Returns whether the
-    /// file was read. If the read fails, the tokens do not change.
+    /// Reads the token file again if the file has changed. With `always`, reads the file in any case. Returns whether
+    /// the file was read. If the read fails, the tokens do not change.
     ///
     /// # Errors
     ///
@@ -136,22 +140,22 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Returns the notices of the start for an administrator, such as warnings of the checks and files that are not
-    /// used. Each notice is a line.
+    /// Returns the notices of the start for an administrator. For example, a notice warns of a check or of a file that
+    /// is not used. Each notice is one line.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
     }
 
-    /// Returns whether the service has no tokens, and so permits everything. Such a service must be reachable only from
-    /// this machine.
+    /// Returns whether the service has no token file, and so permits each request. Such a service must be reachable
+    /// only from this machine.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.tokens.is_open()
     }
 
-    /// Checks that the loop that delivers timers polls the store. If this fails, only a restart of the process helps. A
-    /// store that fails does not make this check fail: see the path `/readyz`.
+    /// Checks that the loop that delivers timers polls the store. If the check fails, only a restart of the process
+    /// helps. A store that fails is not an error of this check: see the path `/readyz`.
     ///
     /// # Errors
     ///
@@ -161,7 +165,7 @@ impl Service {
     }
 
     /// Checks that the service is [`alive`](Self::alive). If nodes share the store, also checks that this node reaches
-    /// the store. After a failure the service goes on by itself once the store answers again.
+    /// the store. Once the store answers again, the service continues without a restart.
     ///
     /// # Errors
     ///
@@ -190,7 +194,7 @@ impl Service {
         &self.0.namespace_admin
     }
 
-    /// Begins a backup. Returns `None` if too many backups are running.
+    /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
         self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
     }
@@ -207,13 +211,13 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of the memory for request bodies. The client of a request is its token. All requests without
-    /// a token belong to a single client.
+    /// Returns the limiter of the memory for request bodies. The limiter counts the memory for each token, and for all
+    /// requests without a token together.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the limiter of the memory for sign-in forms. The client of a form is the visitor's address.
+    /// Returns the limiter of the memory for sign-in forms. The limiter counts the memory for each visitor's address.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

@@ -12,14 +12,15 @@ const LONGEST_KEY: usize = 255;
 /// The name by which a request finds a timer: a key or an id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
-    /// The key.
+    /// The key of the timer in its namespace.
     Key(&'a str),
-    /// The id.
+    /// The id of the timer.
     Id(TimerId),
 }
 
 impl Named<'_> {
-    /// Returns the address of the timer in the store. The address of an id finds timers of all namespaces.
+    /// Returns the address at which the store finds the timer. An address with an id also finds timers of other
+    /// namespaces.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),
@@ -27,7 +28,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails if the key is longer than any key of a timer. Such a request is a mistake of the caller.
+    /// Fails if the name is a key that is longer than the key of any timer.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
@@ -35,7 +36,7 @@ impl Named<'_> {
         }
     }
 
-    /// Describes a change of the timer for the audit trail.
+    /// Describes a change of the named timer for the audit trail. `verb` is the kind of change.
     pub(super) fn deed(self, namespace: &str, verb: &str) -> Deed {
         let target = match self {
             Self::Key(key) => key.to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn id(text: &str) -> Result<TimerId, Problem> {
     text.parse().map_err(|_| Problem::new(ProblemKind::BadRequest, "an id is the text of a UUID"))
 }
 
-/// Makes the problem for a request whose timer does not exist.
+/// Makes the problem for a request about a timer that does not exist.
 pub(super) fn not_found() -> Problem {
     Problem::new(ProblemKind::NotFound, "there is no such timer")
 }

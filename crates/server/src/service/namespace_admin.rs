@@ -16,13 +16,14 @@ use tourbillon_api::{
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 
-/// The time for which the former secret still signs callbacks besides a new secret.
+/// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at the same time. A further secret displaces the oldest.
+/// The greatest number of secrets that sign the callbacks of a namespace at the same time. If there are more, the
+/// oldest secret stops signing.
 const MOST_SECRETS: usize = 10;
-/// The length of a signing secret, in bytes.
+/// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
-/// The longest time for which a removal of a namespace waits for creations that are under way in the namespace.
+/// The longest time for which the removal of a namespace waits for creations that are running in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn failed(error: &io::Error) -> Problem {
@@ -41,7 +42,8 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Changes the namespaces, on a thread that may block. Then lets the unparker check all reasons of parked timers.
+    /// Runs `change` on the map of namespaces, on a thread that may block. Then makes the unparker (the task that puts
+    /// timers back) check which parked timers may become due.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
@@ -55,7 +57,7 @@ impl NamespaceAdmin {
         answer
     }
 
-    /// Sets the limits of a namespace. Makes a missing namespace. Returns whether the namespace was made.
+    /// Sets the limits of a namespace. Makes the namespace if it is missing. Returns whether the namespace was made.
     pub(crate) async fn set(
         &self,
         name: &str,
@@ -95,7 +97,7 @@ impl NamespaceAdmin {
         Ok((is_new, self.view(name).await?))
     }
 
-    /// Removes a namespace. Fails if timers or schedules are stored in it.
+    /// Removes a namespace. Fails if the namespace has stored timers or schedules.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let note = self.audit.begin(Deed::new(AuditAction::RemoveNamespace).namespace(name));
         let answer = self.remove_empty(name).await;
@@ -138,7 +140,7 @@ impl NamespaceAdmin {
         Ok(())
     }
 
-    /// Returns whether timers or schedules are stored in a namespace.
+    /// Returns whether a namespace has stored timers or schedules.
     async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
         let schedules_name = Schedules::namespace_of(name);
         let is_here = |namespace: &str| *namespace == *name || *namespace == *schedules_name;
@@ -146,14 +148,14 @@ impl NamespaceAdmin {
         Ok(counts.by_namespace.iter().any(|((namespace, _), count)| is_here(namespace) && *count > 0))
     }
 
-    /// Returns a namespace with the numbers of its timers. Fails if the namespace does not exist.
+    /// Returns a namespace with the numbers of its stored timers. Fails if the namespace does not exist.
     pub(crate) async fn view(&self, name: &str) -> Result<NamespaceView, Problem> {
         self.namespaces.require(name)?;
         let mut views = self.views(|other| other == name).await?;
         views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
     }
 
-    /// Returns the namespaces that `is_wanted` selects, with the numbers of their timers.
+    /// Returns the namespaces that `is_wanted` selects, with the numbers of their stored timers.
     pub(crate) async fn views(
         &self,
         is_wanted: impl Fn(&str) -> bool,
@@ -186,7 +188,8 @@ impl NamespaceAdmin {
             .collect())
     }
 
-    /// Makes a new signing secret for a namespace. The last nine former secrets sign besides it for a day.
+    /// Makes a new secret that signs the callbacks of a namespace. The last nine earlier secrets still sign callbacks
+    /// for a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         let note = self.audit.begin(Deed::new(AuditAction::MakeSecret).namespace(name));
         let answer = self.rotate_secret(name).await;

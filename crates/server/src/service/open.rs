@@ -34,33 +34,31 @@ use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStor
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 
-/// The results of the checks before a start: notices for the administrator, and the lock of the data folder.
+/// The results of the checks before the service starts: notices for the administrator, and the lock of the data folder.
 #[derive(Default)]
 struct Checked {
     notices: Vec<Box<str>>,
     folder: Option<File>,
 }
 
-/// Returns the greatest number of handlers that run at the same time. Handlers are callbacks, open claims, and
-/// deliveries that wait in memory for a permit. Each of the three kinds has its own limit, so no kind takes the room of
-/// another.
+/// Returns the greatest number of timers that the runtime handles at the same time. The number includes callbacks,
+/// timers that receivers have fetched, and deliveries that wait for a permit. Each of these three has its own limit.
 fn capacity(settings: &Settings) -> usize {
     let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
     // A single namespace may use three quarters of the capacity. This part must suffice for all three limits.
     limits.saturating_add(limits.div_ceil(3))
 }
 
-/// The greatest number of bytes that sign-in forms may use in memory.
+/// The greatest number of bytes that all sign-in forms may use in memory.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes that request bodies may use in memory. A single client has room for the largest
-/// body.
+/// Returns the greatest number of bytes that all request bodies may use in memory. Even one client's part suffices for
+/// the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
 
-/// Locks the folder for this process. The lock lasts until the returned file is closed. Fails if another process has
-/// the lock.
+/// Locks the data folder for this process, until the returned file is closed. Fails if another process has the lock.
 fn lock(data: &Path) -> Result<File, OpenError> {
     let path = data.join("lock");
     let file =
@@ -73,9 +71,10 @@ fn lock(data: &Path) -> Result<File, OpenError> {
 }
 
 impl Service {
-    /// Opens the files of a service, and begins to deliver the timers that are due. Deliveries run on the calling
-    /// runtime. If the settings name Redis servers, the timers and namespaces are in Redis. The call then waits for the
-    /// servers' answers.
+    /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
+    ///
+    /// If the settings name Redis servers, the timers and namespaces are in Redis. The call then waits for the servers'
+    /// answers.
     ///
     /// # Errors
     ///
@@ -168,7 +167,8 @@ impl Service {
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// Returns the files beside the store that exist and cannot be read, each with the reason.
+    /// Returns the service's files besides the store that exist, but cannot be read. Each text has the path and the
+    /// reason.
     pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");
@@ -182,7 +182,7 @@ impl Service {
         read.into_iter().filter_map(fault).collect()
     }
 
-    /// Makes the parts of the service, and begins to deliver timers.
+    /// Makes the parts of the service on an open store, and begins to deliver timers.
     fn begin_on(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -236,7 +236,7 @@ impl Service {
     }
 }
 
-/// The values that the parts of the service share. Each part gets the values that it has as fields.
+/// The values that several parts of the service share. Each part takes the values that it needs.
 struct Base {
     settings: Arc<Settings>,
     timers: Timers,
@@ -262,7 +262,7 @@ struct Base {
 }
 
 impl Base {
-    /// Opens the files beside the store, and begins to deliver timers.
+    /// Opens the service's files besides the store, and begins to deliver timers.
     fn begin(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -461,7 +461,7 @@ impl Base {
     }
 }
 
-/// Configures the runtime that delivers the timers of a store. The handlers are added later.
+/// Configures the runtime that delivers the timers of a store. The caller adds the handlers.
 fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
     let mut limits = Limits::default();
     limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;

@@ -9,11 +9,11 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds of reads.
+/// The time between two rounds in which this node reads the changes of other nodes.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of rounds between two searches for operations of nodes that have stopped or died.
+/// The number of rounds of reads between two searches for operations of nodes that have stopped or died.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds between two checks for shards that this node has taken over.
+/// The number of rounds of reads between two checks whether this node has taken over shards.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
 /// Reads the changes that other nodes make to namespaces, operations and shards.
@@ -27,7 +27,8 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Starts a task that reads until the service stops or is dropped. Does nothing if no other nodes share the timers.
+    /// Starts a task that reads the changes of other nodes until the service stops or is dropped. Does nothing if no
+    /// other nodes share the timers.
     pub(super) fn begin(self: &Arc<Self>) {
         if !self.namespaces.is_shared() {
             return;

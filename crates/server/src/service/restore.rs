@@ -35,22 +35,22 @@ const STORE: &str = "timers.redb";
 const NAMESPACES: &str = "namespaces.json";
 const MARK: &str = "restoring";
 
-/// The reason why a restore failed.
+/// The reason why a restore of a backup failed.
 #[derive(Debug)]
 pub(crate) enum RestoreError {
-    /// The backup is not valid, or cannot be read.
+    /// The backup is not valid, or the file of the backup cannot be read.
     Backup(PathBuf, BackupError),
-    /// The folder has timers, or its store cannot be opened or written.
+    /// The data folder already has timers, or its store cannot be opened or written.
     Store(PathBuf, BackupError),
-    /// A file cannot be read or written.
+    /// A file besides the store cannot be read or written.
     File(PathBuf, io::Error),
-    /// Another process is restoring into the folder.
+    /// Another process is restoring a backup into this data folder.
     UnderWay(PathBuf),
-    /// The deployment with this name has timers, or cannot be read or written.
+    /// The deployment on Redis with this name already has timers, or cannot be read or written.
     Deployment(Box<str>, BackupError),
-    /// Another process is restoring into the deployment, or did so a moment ago.
+    /// Another process is restoring a backup into this deployment, or has done so within the last 15 seconds.
     DeploymentUnderWay(Box<str>),
-    /// The deployment has running nodes. The error has their names.
+    /// Nodes of this deployment are running. The second value has the names of the nodes.
     Nodes(Box<str>, Names),
 }
 
@@ -86,19 +86,19 @@ impl core::error::Error for RestoreError {}
 
 type Names = Vec<Box<str>>;
 
-/// The result of a successful restore.
+/// The result of a successful restore of a backup.
 #[derive(Debug)]
 pub(crate) struct Restored {
     /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before the restore. They keep their limits and secrets.
+    /// The namespaces that existed before the restore. They have kept their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces of restored timers that are not in the backup. They have no limits and no secrets.
+    /// The namespaces that have restored timers, but are not in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
 }
 
-/// Returns whether a restore into this folder has begun and not ended.
+/// Returns whether a restore into this data folder has begun and not ended.
 pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
@@ -112,7 +112,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Removes a file. Does nothing if the file does not exist.
+/// Removes a file, if the file exists.
 fn remove(path: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -120,19 +120,20 @@ fn remove(path: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// Counts the timers in the store.
+/// Counts the timers in a store.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
 }
 
-/// Removes the files of the store.
+/// Removes the files of the store from a data folder.
 fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(STORE))?;
     remove(&data.join(format!("{STORE}.ops")))
 }
 
-/// The file `restoring`, which marks a restore under way. It is locked until this value is dropped.
+/// The file `restoring` in a data folder, which marks a restore that has begun. The file is locked until this value is
+/// dropped.
 struct Mark {
     path: PathBuf,
     locked: File,
@@ -152,7 +153,7 @@ impl Mark {
         }
     }
 
-    /// Opens and locks the file that a killed restore has left. Returns `None` if there is no such file.
+    /// Opens and locks the file `restoring` of a killed restore. Returns `None` if the file does not exist.
     fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let mark = match Self::open(&path, false) {
@@ -178,8 +179,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into a service's data folder, which must have no timers. `how` gets the present moment by the
-/// store's clock, and returns how the timers are restored. If the restore fails, the folder has no timers.
+/// Restores a backup into a data folder without timers. The closure `how` gets the present moment by the store's clock,
+/// and returns how the timers are restored. If the restore fails, the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -231,7 +232,7 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a whole backup in order to check it. Returns the moment of the backup, and its contents besides the timers.
+/// Reads a whole backup in order to check it. Returns the moment of the backup and the namespaces in it.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -243,19 +244,19 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The age from which on a note counts as left by a killed restore.
+/// The time after the last write of a restore's note in Redis after which the restore counts as killed.
 const DEAD: Duration = Duration::from_secs(15);
-/// The time between two writes of a note.
+/// The time between two writes of the note in Redis that marks a running restore.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// Keeps the note of a restore into a deployment. A thread writes the note again and again until [`stop`](Self::stop).
+/// Keeps other restores out of a deployment. A thread renews a note in Redis until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Replaces the note with this version. Returns the new version. Returns `None` if another process has changed the note
-/// first.
+/// Renews the note in Redis that marks a running restore, if its version is still `version`. Returns the new version.
+/// Returns `None` if another process has changed the note.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -266,8 +267,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note for this restore. Also returns whether a killed restore had left a note. Returns `None` if
-    /// another restore is under way.
+    /// Takes the note in Redis that marks a running restore. Also returns whether a killed restore had left a note.
+    /// Returns `None` if another restore is running.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -289,7 +290,8 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Stops the thread that writes the note. Returns the version of the note, which is needed to remove the note.
+    /// Stops the thread that renews the note of this restore. Returns the note's version, by which the caller removes
+    /// the note.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -298,7 +300,7 @@ impl Hold {
     }
 }
 
-/// Removes all timers of a deployment. No node may be running on the deployment.
+/// Removes all timers of a deployment on Redis. The deployment must not have a running node.
 fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
@@ -312,7 +314,7 @@ fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     }
 }
 
-/// The number of timers that are dropped in one transaction.
+/// The number of timers that are removed in one transaction.
 const AT_ONCE: u32 = 200;
 
 fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
@@ -320,9 +322,11 @@ fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the present moment by the
-/// store's clock, and returns how the timers are restored. If the restore fails, the deployment has no timers, or no
-/// node starts on it before another restore has ended.
+/// Restores a backup into a deployment on Redis without timers and without running nodes. The closure `how` gets the
+/// present moment by the store's clock, and returns how the timers are restored.
+///
+/// After a failed restore, the deployment has no timers. If the timers could not be removed, no node starts before
+/// another restore has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -363,8 +367,8 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Prepares a deployment for a restore. Drops the timers that a killed restore has stored. Fails if nodes run, or if
-/// other timers are stored.
+/// Prepares a deployment on Redis for a restore. If a killed restore has left its note, removes the timers of that
+/// restore. Fails if nodes run, or if other timers are stored.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
@@ -382,7 +386,7 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup, and the namespaces of restored timers. Returns the namespaces that existed before,
+/// Adds the namespaces of a backup and the namespaces of restored timers. Returns the namespaces that existed before,
 /// and the namespaces that were not in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,

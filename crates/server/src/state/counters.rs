@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that only grows, and that threads share.
+/// A number that only grows, and to which several threads add.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -17,28 +17,28 @@ impl Counter {
     }
 }
 
-/// The counters of a service since its start, which the metrics show.
+/// The counters of the service since its start, as the metrics show them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Timers that were created.
+    /// The number of created timers.
     pub(crate) created: Counter,
-    /// Created timers that replaced an earlier timer with the same key.
+    /// The number of created timers that replaced a timer with the same key.
     pub(crate) replaced: Counter,
-    /// Timers that were cancelled.
+    /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// The number of times that the inner timer of a schedule has fired. The store's runtime counts these as
+    /// The number of deliveries of inner timers, by which schedules create their timers. The runtime also counts these
     /// deliveries.
     pub(crate) decisions: Counter,
-    /// Answered requests, by the first digit of the answer's status.
+    /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],
-    /// Failed reads or writes of the file that keeps the history.
+    /// The number of failed reads and writes of the file that keeps the history of the service's numbers.
     pub(crate) history_errors: Counter,
-    /// Requests whose handler panicked.
+    /// The number of requests whose handler panicked.
     pub(crate) panics: Counter,
 }
 
 impl Counters {
-    /// Counts a request that was answered with this status.
+    /// Counts a request that was answered with the HTTP status `status`.
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, self.answers.len());
         self.answers[class - 1].add(1);

@@ -12,19 +12,19 @@ use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
 use tracing::warn;
 
-/// The number of events that a reader may lag behind. A slower reader misses events.
+/// The number of events that a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers. A single token may have only a part of them.
+/// The greatest number of readers of events. A single token may have only some of them.
 const MOST_READERS: usize = 256;
 
-/// Distributes the events of a service to its readers. Clones have the same readers.
+/// Sends the events of the service to its readers. Clones have the same readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers that each token has. All readers without a token are counted together.
+    /// The number of readers of events for each token. Readers without a token have the key `None` together.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -39,15 +39,15 @@ impl Events {
         Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
     }
 
-    /// Sends an event to all readers. Without readers, `event` is not called.
+    /// Sends an event to all readers of events. Without readers, `event` is not called.
     pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
         if self.0.events.receiver_count() > 0 {
             let _nobody_reads = self.0.events.send(event());
         }
     }
 
-    /// Begins to read the events from now on. Returns `None` if there are too many readers, either of this token or of
-    /// all tokens together.
+    /// Begins to read the events from now on. Returns `None` if the token, or all tokens together, have too many
+    /// readers.
     pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
         let mut readers = self.0.lock();
         let free = MOST_READERS.saturating_sub(readers.values().sum());
@@ -65,7 +65,7 @@ impl Events {
     }
 }
 
-/// A reader of events. Dropping the value makes room for another reader.
+/// A reader of the service's events. Dropping the value makes room for another reader.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     receiver: broadcast::Receiver<Event>,
@@ -74,7 +74,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for the next event. Fails if this reader was too slow. The error has the number of missed events.
+    /// Waits for the next event. Fails with the number of missed events if this reader was too slow.
     pub(crate) async fn next(&mut self) -> Result<Event, RecvError> {
         self.receiver.recv().await
     }
@@ -92,7 +92,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Makes an event of the present moment. Its details are still unset.
+/// Makes an event with the present moment. The caller sets the event's other details.
 pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Event {
@@ -109,7 +109,7 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     }
 }
 
-/// Opens the schedules of a store. Their changes are shown to readers of events.
+/// Opens the schedules of a store. Changes of the schedules are shown to readers of `events`.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, schedule_event| {

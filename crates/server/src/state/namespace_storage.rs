@@ -8,24 +8,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tourbillon_redis::RedisStore;
 
-/// The name of the Redis document that has the namespaces.
+/// The name of the document in Redis that has the namespaces.
 const NAMESPACES: &str = "namespaces";
 
-/// The place in which the namespaces are stored.
+/// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
     /// A file that only this process writes.
     File(PathBuf),
-    /// A document in Redis that all nodes of the deployment read and write.
+    /// A document in Redis that all nodes of a deployment read and write.
     Shared(Arc<RedisStore>),
 }
 
 impl NamespaceStorage {
-    /// Returns whether other nodes can also change the namespaces.
+    /// Returns whether other nodes can change the stored namespaces.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Shared(_))
     }
 
-    /// Reads the namespaces and their version. The version of a file is always 0.
+    /// Reads the namespaces and the version of the stored document. A file always has the version 0.
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
@@ -36,7 +36,8 @@ impl NamespaceStorage {
         }
     }
 
-    /// Replaces the namespaces if their version is still `version`. Returns false if another node has changed them.
+    /// Replaces the namespaces if the stored version is still `version`. Returns false if another node has changed the
+    /// namespaces.
     pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),

@@ -2,7 +2,7 @@
 
 use tourbillon_api::Role;
 
-/// The permissions that a request has by its token.
+/// The permissions that a token gives to a request: a role, and a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) role: Role,
@@ -11,11 +11,11 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Permits everything.
+    /// The permissions of an administrator for all namespaces.
     pub(crate) const ALL: Self = Self { role: Role::Admin, namespace: None };
 
-    /// Returns whether these permissions suffice for a request that needs `role` in `namespace`. `None` stands for a
-    /// request about the whole service.
+    /// Returns whether these permissions suffice for a request that needs the role `role` in `namespace`. The namespace
+    /// `None` stands for the whole service.
     pub(crate) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.role >= role && self.namespace.as_deref().is_none_or(|own| namespace == Some(own))
     }

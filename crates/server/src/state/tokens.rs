@@ -19,14 +19,14 @@ use tourbillon_api::Moment;
 /// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
-    /// No token has this hash: it was never made, or it was revoked.
+    /// No accepted token has this hash. The token was never made, or it was revoked.
     Unknown,
     /// The token has expired.
     Expired,
 }
 
 impl TokenFault {
-    /// Returns the reason in words for a log line.
+    /// Returns the reason why a token is refused, in words for a log line.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Unknown => "the token is not known",
@@ -35,7 +35,7 @@ impl TokenFault {
     }
 }
 
-/// Identifies a version of a file by its length, the time of its last change, and its inode.
+/// The version of a file: its length, the time of its last change, and its inode.
 type Version = (u64, Option<SystemTime>, u64);
 
 fn version_of(path: &Path) -> Option<Version> {
@@ -47,29 +47,29 @@ fn version_of(path: &Path) -> Option<Version> {
     Some((data.len(), data.modified().ok(), number))
 }
 
-/// The tokens that the service accepts. Clones share the tokens.
+/// The tokens that the service accepts, as read from the token file. Clones share the tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: TokenFile,
-    /// The entries of the file. `None` while every request is permitted, since there is no file.
+    /// The entries of the token file. `None` if there is no file, so each request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
-    /// Signals each change of the tokens to the calls of `ended` that wait.
+    /// Wakes the calls of `ended` each time the tokens change.
     changes: watch::Sender<()>,
 }
 
-/// The result of the last attempt to read the file.
+/// The result of the last attempt to read the token file.
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// The reason why the last read failed. `None` if the last read succeeded.
+    /// The reason why the last read of the token file failed. `None` if the read succeeded.
     fault: Option<Box<str>>,
 }
 
-/// The longest time until the expiry of a token is checked again. The clock may be set in between.
+/// The longest time between two checks whether a token has expired. The clock may be set between two checks.
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
@@ -84,14 +84,15 @@ impl Tokens {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether every request is permitted, since there is no file of tokens.
+    /// Returns whether each request is permitted, because there is no token file.
     pub(crate) fn is_open(&self) -> bool {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the file again if it has changed, if the last read failed, or if `always` is set. Returns whether the file
-    /// was read. If the read fails, the tokens do not change. An error that was already returned is not returned again,
-    /// unless `always` is set.
+    /// Reads the token file again if it has changed, if the last read failed, or if `always` is set. Returns whether
+    /// the file was read. If the read fails, the tokens do not change.
+    ///
+    /// Unless `always` is set, an error that repeats the last error is not returned again.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
@@ -120,14 +121,14 @@ impl Tokens {
         Ok(true)
     }
 
-    /// Returns the reason why the last read of the file failed. Until a read succeeds, changes of the file have no
-    /// effect.
+    /// Returns the reason why the last read of the token file failed. Until a read succeeds, the tokens do not change.
+    /// Returns `None` if the read succeeded.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }
 
-    /// Waits until this token no longer gives the permissions `right`. The token may be revoked, expire, or get another
-    /// role. Without a token, waits until requests need tokens.
+    /// Waits until the token no longer gives the permissions `right`: it is revoked, expires, or gets another role. If
+    /// `token` is `None`, waits until requests need tokens.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,
@@ -156,12 +157,12 @@ impl Tokens {
         }
     }
 
-    /// Returns the file of tokens, in order to change it.
+    /// Returns the token file. The caller can change the file.
     pub(crate) fn file(&self) -> &TokenFile {
         &self.0.file
     }
 
-    /// Returns the entries of all tokens. `None` while every request is permitted.
+    /// Returns the entries of all accepted tokens. Returns `None` if each request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -173,12 +174,12 @@ impl Tokens {
         Some(stored.name.to_string()).filter(|name| !name.is_empty())
     }
 
-    /// Returns the permissions that a request has by this token. Fails if the token is refused.
+    /// Returns the permissions that a token gives to a request. Fails if the token is refused.
     pub(crate) fn principal(&self, token: &str) -> Result<Principal, TokenFault> {
         self.principal_of(&hash(token))
     }
 
-    /// Returns the permissions of the token with this hash. Fails if the token is refused.
+    /// Returns the permissions that the token with this hash gives to a request. Fails if the token is refused.
     pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
         self.look_up(presented, Stored::principal)
     }

@@ -4,14 +4,14 @@
 
 use core::fmt;
 
-/// A trace context: a trace, and a span within the trace.
+/// The trace context of some work: the id of a trace, and the id of a span within the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The id of the trace.
     id: u128,
-    /// The id of the span that caused the present work. New spans become its children.
+    /// The id of the span that caused the present creation or delivery. A new span becomes a child of this span.
     parent: u64,
-    /// Whether the spans of this trace are recorded.
+    /// Whether the spans of the trace are recorded.
     is_sampled: bool,
 }
 
@@ -21,8 +21,8 @@ fn hex(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to, but not including, 1. Uses the last 53 bits of the id. These bits are random in
-/// the ids of traces and of timers.
+/// Maps an id to a number from 0 up to, but not including, 1. Uses only the last 53 bits, which are random in the ids
+/// of traces and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
@@ -32,8 +32,8 @@ fn place_of(id: u128) -> f64 {
 }
 
 impl Trace {
-    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid, since the recommendation
-    /// says to ignore it. If the version is unknown, reads only the part that version 00 defines.
+    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid, so the header is
+    /// ignored. For an unknown version, reads only the part that version 00 defines.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.split_at_checked(55)?;
         let mut parts = head.split('-');
@@ -52,16 +52,16 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// Makes the context of the first span of a new trace. `share` is the fraction of new traces that is recorded, from
-    /// 0 to 1. Returns `None` if the system gives no random number.
+    /// Makes the trace context of the first span in a new trace. `share` is the fraction of new traces that is
+    /// recorded, from 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// Makes the context of a span without a parent in the trace with this id. The id and `share` decide whether the
-    /// trace is recorded. Returns `None` if the system gives no random number.
+    /// Makes the trace context of a span without a parent in the trace `id`. The trace is recorded for a part `share`
+    /// of all ids. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
@@ -72,17 +72,17 @@ impl Trace {
         self.id
     }
 
-    /// Returns the id of the span that the context names. Spans within the context have it as their parent.
+    /// Returns the id of the span in this context. Spans of work within the context have this span as their parent.
     pub(crate) const fn span(self) -> u64 {
         self.parent
     }
 
-    /// Returns whether the spans of this trace are recorded.
+    /// Returns whether the spans of the trace are recorded.
     pub(crate) const fn is_sampled(self) -> bool {
         self.is_sampled
     }
 
-    /// Makes the context of a new span in the same trace. Returns `None` if the system gives no random number.
+    /// Makes the trace context of a new span in the same trace. Returns `None` if the system gives no random number.
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).ok()?;

@@ -13,25 +13,25 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The longest time for a request, including the time to connect.
+/// The longest time for a request to the collector, including the time to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time to connect to the collector.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause before a batch of spans is sent again, unless the collector asks for another pause.
+/// The pause before a batch of spans is sent again, if the collector asks for no other pause.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of bytes that are read from an answer of the collector.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// The reason why the collector did not take a batch.
+/// The reason why the collector did not take a batch of spans.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Box<str>,
-    /// The pause before the batch may be sent again. `None` if the batch must not be sent again: the collector refuses
-    /// it, or may already have it.
+    /// The pause before the batch of spans may be sent again. `None` if the batch must not be sent again. The collector
+    /// may have refused the batch, or may already have it.
     pub(super) again_after: Option<Duration>,
 }
 
-/// A client that sends batches of spans to a collector. It sends `headers` with each request.
+/// A client that sends batches of spans to an OpenTelemetry collector. Each request has the headers `headers`.
 pub(super) struct Collector {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoint: Uri,
@@ -39,7 +39,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Makes the client of the collector at this URL. Fails if the URL, a header or a certificate is not valid.
+    /// Makes a client of the collector at a URL. Fails if the URL, a header or a certificate is not valid.
     pub(super) fn new(
         endpoint: &str,
         headers: &[(String, String)],
@@ -84,7 +84,7 @@ impl Collector {
         Ok(Self { client, endpoint: uri, headers: map })
     }
 
-    /// Sends a batch of spans. Returns how many spans of the batch the collector refused.
+    /// Sends a batch of spans to the collector. Returns the number of spans in the batch that the collector refused.
     pub(super) async fn send(&self, batch: Bytes) -> Result<u64, Failed> {
         let late = || Failed { error: "no answer in time".into(), again_after: None };
         tokio::time::timeout(PATIENCE, self.exchange(batch)).await.unwrap_or_else(|_| Err(late()))
@@ -115,12 +115,13 @@ impl Collector {
     }
 }
 
-/// Returns whether OTLP permits to send a batch again after an answer with this status.
+/// Returns whether a batch may be sent again after an answer with this status, by the rules of OTLP.
 fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// Returns the pause in seconds that an answer asks for in `Retry-After`. A date in this header is ignored.
+/// Returns the pause for which the collector's answer asks in the header `Retry-After`, in seconds. A date in the
+/// header is ignored.
 fn pause(headers: &HeaderMap) -> Duration {
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     asked.map_or(PAUSE, Duration::from_secs)

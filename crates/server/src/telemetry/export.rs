@@ -25,40 +25,41 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use url::Url;
 
-/// The greatest number of ended spans that wait to be sent.
+/// The greatest number of ended spans that wait to be sent to the collector.
 const WAITING: usize = 2_048;
-/// The greatest length of a text in a span, in bytes. This limits the memory of the queue. A callback's URL may be as
-/// long.
+/// The greatest length of a text in a span, in bytes. The limit bounds the memory for waiting spans. A callback's URL
+/// fits.
 const LONGEST: usize = 2_048;
-/// The greatest number of spans in one request.
+/// The greatest number of spans in one request to the collector.
 const BATCH: usize = 512;
-/// The longest time for which a span waits in a batch that is not full.
+/// The longest time for which a span waits for further spans before it is sent.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The longest pause before a batch is sent again, even if the collector asks for a longer pause.
+/// The longest pause before a batch of spans is sent again, even if the collector asks for a longer pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Two bits of a span's flags. `IS_REMOTE` says that the parent span is in another process. `HAS_IS_REMOTE` says that
-/// the bit `IS_REMOTE` is valid.
+/// A bit in the flags of a span. It says that the bit of the next constant is valid. The next constant says that the
+/// parent span is in another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The kind of a span, as OpenTelemetry defines it: it makes work for a later consumer, or calls a server.
+/// The kind of a span, as OpenTelemetry defines it. A producer makes work for a later consumer, and a client calls a
+/// server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Producer,
     Client,
 }
 
-/// Takes ended spans, and sends them in its own task. Clones share the task.
+/// Takes ended spans, and sends them to the collector in its own task. Clones share the task.
 #[derive(Clone)]
 pub(super) struct Exporter(Arc<Shared>);
 
 struct Shared {
     queue: mpsc::Sender<Span>,
     counts: Arc<Counts>,
-    /// The error of the last batch. `None` if the collector took the last batch.
+    /// The error of the last batch of spans. `None` if the collector took the last batch.
     fault: Mutex<Option<Box<str>>>,
     stop: watch::Sender<bool>,
-    /// A channel without messages. It closes when the task ends.
+    /// A channel without messages that closes when the task that sends spans ends.
     ended: Mutex<Option<Ended<()>>>,
 }
 
@@ -103,7 +104,7 @@ impl Exporter {
         Ok(Self(shared))
     }
 
-    /// Opens a span. `own` is the span's context: its trace and its id. `parent` is the id of the span that caused it.
+    /// Opens a span. `own` is the trace context of the span. `parent` is the id of the span that caused it.
     pub(super) fn open(
         &self,
         name: &'static str,
@@ -136,8 +137,8 @@ impl Exporter {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops the task, which first sends the waiting spans. Blocks the calling thread until the task ends, for at most
-    /// `patience`.
+    /// Stops the task that sends spans. The task first sends the waiting spans. Blocks the calling thread for at most
+    /// `patience` until the task ends.
     pub(super) fn close(&self, patience: Duration) {
         self.0.stop.send_replace(true);
         let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -154,12 +155,11 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// An open span. Dropping the value ends the span and puts it into the queue.
+/// A span that has not ended. Dropping the value ends the span, and puts it into the queue to the collector.
 pub(super) struct Open {
     span: Span,
     begun: Instant,
-    /// The exporter that gets the ended span. `None` once the span is discarded, since a discarded span must not be
-    /// sent.
+    /// The exporter that gets the ended span. `None` once the span is discarded, so it is not sent.
     exporter: Option<Exporter>,
 }
 
@@ -173,7 +173,7 @@ impl Open {
         self.span.attributes.push(attribute(name, value));
     }
 
-    /// Adds a URL to the span, without its secret parts: user, password, query and fragment.
+    /// Adds a URL to the span, without the parts that may be secret: user, password, query and fragment.
     pub(super) fn url(&mut self, url: &str) {
         let Ok(mut url) = Url::parse(url) else { return };
         url.set_query(None);
@@ -225,7 +225,7 @@ fn text(name: &str, value: &str) -> KeyValue {
     attribute(name, Value::StringValue(cut(value, LONGEST)))
 }
 
-/// The task that sends the waiting spans in batches.
+/// The task that sends waiting spans to the collector in batches.
 struct Task {
     collector: Collector,
     resource: Resource,
@@ -248,7 +248,7 @@ impl Task {
         }
     }
 
-    /// Waits for the next batch. Also returns whether this batch is the last.
+    /// Waits for the next batch of spans. Also returns whether the batch is the last.
     async fn batch(&mut self) -> (Vec<Span>, bool) {
         let mut batch = Vec::new();
         let mut until = None;

@@ -38,10 +38,10 @@ use std::sync::Arc;
 use tourbillon_api::{Placed, Problem};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The least and the greatest time for sending the waiting spans at the end of the service.
+/// The least and the greatest time for sending the waiting spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Makes the spans of a service. Clones share the exporter.
+/// Makes the spans of the service for creations and deliveries. Clones share the exporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Exporter>,
@@ -51,8 +51,8 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins to send spans to the collector, if the settings name a collector. `certificates` are trusted besides the
-    /// public certificate authorities. Must be called on a tokio runtime.
+    /// Begins to send spans to the collector that the settings name. Does nothing if they name no collector.
+    /// `certificates` are trusted besides the public certificate authorities. Must be called on a tokio runtime.
     pub(crate) fn start(settings: &TelemetrySettings, certificates: &[Vec<u8>]) -> Result<Self, Box<str>> {
         let counts = Arc::<Counts>::default();
         let exporter = match &settings.endpoint {
@@ -62,8 +62,8 @@ impl Telemetry {
         Ok(Self { exporter, share: settings.share, counts })
     }
 
-    /// Begins the span of a request that creates a timer. `caller` is the context that the request gives, if it gives a
-    /// context.
+    /// Begins the span of a request that creates a timer. `caller` is the trace context in the request. `None` begins a
+    /// new trace.
     pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
         let (exporter, own) = match self.recording(caller, Trace::root) {
             Ok(recording) => recording,
@@ -81,7 +81,7 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// Begins the span of an attempt to send a callback.
+    /// Begins the span of an attempt to send a timer's callback.
     pub(crate) fn callback(&self, delivery: &Delivery, method: &str, url: &str) -> Span {
         let mut span = self.delivery(delivery, Kind::Client);
         if let Some(open) = &mut span.open {
@@ -94,7 +94,7 @@ impl Telemetry {
         span
     }
 
-    /// Begins the span of an attempt for which a receiver has fetched the timer from a queue.
+    /// Begins the span of an attempt in which a receiver has fetched the timer from a queue.
     pub(crate) fn claim(&self, delivery: &Delivery, queue: &str) -> Span {
         // The receiver makes a span of the kind consumer, so this side is the producer.
         let mut span = self.delivery(delivery, Kind::Producer);
@@ -127,8 +127,9 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// Returns the exporter and the context of a new span. The span belongs to the trace of `before`. Without `before`
-    /// it begins a new trace. If the trace is not recorded, fails with the context that the work should pass on.
+    /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
+    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context for
+    /// the creation or delivery.
     fn recording(
         &self,
         before: Option<Trace>,
@@ -147,18 +148,20 @@ impl Telemetry {
         }
     }
 
-    /// Returns how many spans were exported, failed and dropped.
+    /// Returns the numbers of spans that were exported, that failed, and that were dropped.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Returns the error of the last request to the collector. Returns `None` if the last request succeeded.
+    /// Returns the error of the last request to the collector. Returns `None` if the last request succeeded, or if
+    /// there was none.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the waiting spans, and takes no new spans. Blocks the calling thread for at most `patience`, which is
-    /// raised to half a second or lowered to five seconds if needed. A second call returns at once.
+    /// Sends the waiting spans to the collector, and takes no further spans. Blocks the calling thread for at most
+    /// `patience`. A `patience` below half a second or above five seconds is replaced by that bound. A second call
+    /// returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -166,20 +169,20 @@ impl Telemetry {
     }
 }
 
-/// A span, with the context for the work within it. Dropping the value ends the span. If its outcome was never noted,
-/// the span says that the work was given up.
+/// A span, and the trace context of the work within the span. Dropping the value ends the span. If no outcome was
+/// noted, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
 }
 
 impl Span {
-    /// Returns the context that the work passes on. A trace that is not recorded has a context, too.
+    /// Returns the trace context that the work passes on. A trace that is not recorded has a context too.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
 
-    /// Notes the answer to a creation.
+    /// Notes the answer to a request that creates a timer in its span.
     pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
         match (answer, &mut self.open) {
             (Ok(placed), Some(open)) => {
@@ -193,7 +196,7 @@ impl Span {
         }
     }
 
-    /// Notes that a creation was refused.
+    /// Notes in the span that the creation of a timer was refused.
     pub(crate) fn refused(&mut self, problem: &Problem) {
         if let Some(open) = &mut self.open {
             let word = problem.kind.path();
@@ -201,7 +204,7 @@ impl Span {
         }
     }
 
-    /// Notes how a callback ended. `class` is the word by which metrics count its outcome.
+    /// Notes in the span how a callback ended. `class` is the word by which metrics count the outcome.
     pub(crate) fn answered(&mut self, status: Option<u16>, class: &str, error: Option<&str>) {
         let Some(open) = &mut self.open else { return };
         if let Some(status) = status {
@@ -214,7 +217,8 @@ impl Span {
         }
     }
 
-    /// Notes how a claim ended. `None` means that the timer was given back to its queue.
+    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer was given back
+    /// to its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {
@@ -225,7 +229,7 @@ impl Span {
         }
     }
 
-    /// Drops the span without sending it, since the attempt was not made.
+    /// Drops the span without sending it. Called if the attempt was not made.
     pub(crate) fn discard(&mut self) {
         if let Some(mut open) = self.open.take() {
             open.discard();

@@ -54,39 +54,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// The longest time for which a delivery waits for a permit in memory.
+/// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time within which an unparked timer should have arrived at its handler.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that wait in all limiters together.
+/// The greatest number of deliveries that wait for permits in memory, over all limits together.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which an idle host is remembered as quick. The second value is the greatest number of limiters with
-/// which idle hosts are remembered.
+/// The time for which a host without deliveries is remembered as quick. The second value bounds the memory. If more
+/// limits than this number have permits in use or remembered, hosts without deliveries are forgotten.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of waiting namespaces to which a free permit is offered.
+/// The greatest number of other namespaces to which the permit of an ended delivery is offered.
 const LOOKS: usize = 4;
 
-/// A delivery's request for a permit. `reason` names the limiter.
+/// The request of a delivery for a permit. `reason` names the limit that gives the permit.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The limit of the limiter. For the reasons `Share` and `Slow`, it is the limit of all namespaces together.
+    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces together have this
+    /// number.
     pub(crate) limit: usize,
 }
 
-/// Returns how many of the service's `all` permits the slow and unknown hosts may have together.
+/// Returns the greatest number of permits for slow and unknown hosts together. `all` is the number of the service's
+/// permits.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// Says how many timers may be unparked for a reason, or when to ask again.
+/// Says how many timers that are parked (held in the store) for a reason may become due again, or when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// This many timers may be unparked.
+    /// The number of timers that may become due again now.
     Now(usize),
-    /// No timers may be unparked now. The unparker must ask again at this moment.
+    /// No timer may become due again now. The unparker (the task that puts timers back) must ask again at this moment.
     At(Instant),
-    /// No timers may be unparked now. A later event makes the unparker ask again.
+    /// No timer may become due again now. A later event makes the unparker (the task that puts timers back) ask again.
     Nothing,
 }
 
@@ -109,12 +112,14 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Tells the waiting delivery that it has its permits. Dropped if the delivery must be parked.
+    /// Sends a message to the waiting delivery once it has its permits. Dropped if the timer must be parked (held in
+    /// the store).
     sender: oneshot::Sender<()>,
 }
 
 impl State {
-    /// Returns the number of deliveries that may run in a limiter now, by its own limit and by its pool.
+    /// Returns the number of deliveries that may run in a limiter (one limit's permits) now. Both the limit of the
+    /// limiter and the permits that namespaces share bound this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -137,12 +142,14 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// Returns the first of these limiters that has no free permit. Returns `None` if all have a free permit.
+    /// Returns the first of the limiters in `reasons` (one limit's permits each) that has no free permit. Returns
+    /// `None` if each limiter has a free permit.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait in a limiter, by its own bound and by the bound of all limiters.
+    /// Returns the number of deliveries that may wait in a limiter (one limit's permits). Both the limiter and the
+    /// total number of waiting deliveries bound this number.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -161,8 +168,9 @@ impl State {
         }
     }
 
-    /// Puts a limiter without a free permit into the list of its pool. When other namespaces give permits of the pool
-    /// back, the limiters in the list may take them. Does nothing for a limiter without a pool.
+    /// Lists a limiter (one limit's permits) that has no free permit in its pool, the set of permits that namespaces
+    /// share. When other namespaces give permits back to the pool, the listed limiters may take them. Does nothing for
+    /// a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -174,7 +182,7 @@ impl State {
         }
     }
 
-    /// Gives free permits of a limiter to the deliveries that wait in it.
+    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait in the limiter.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)
@@ -214,8 +222,9 @@ impl State {
         }
     }
 
-    /// Gives the permits of an ended delivery back, first to the deliveries that wait. Also offers them to limiters of
-    /// other namespaces, and returns these limiters.
+    /// Gives the permits of an ended delivery back: first to waiting deliveries of the same limiters (one limit's
+    /// permits each), then to limiters of other namespaces. Returns the limiters of other namespaces to which permits
+    /// were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -240,8 +249,8 @@ impl State {
         others
     }
 
-    /// Notes how the host behaved in an ended delivery. Must be called before the permits are given back, since a
-    /// host's permits grow only if all of them are taken.
+    /// Notes how the host behaved in an ended delivery. Must be called before the delivery's permits are given back. A
+    /// host's permits can grow only while all of them are taken.
     fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
@@ -270,8 +279,8 @@ impl State {
 }
 
 impl Permits {
-    /// Makes permits that have no limiters yet. `most_at_host` is the greatest number of permits that a namespace may
-    /// have at a host that answers promptly.
+    /// Makes the permits of a service, before any delivery. `most_at_host` is the greatest number of permits that a
+    /// namespace may have at a host that answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
     }
@@ -280,11 +289,11 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the requested permits. If permits are not free, waits a few seconds for them. Does not wait if too many
-    /// deliveries wait already. Fails with the reason for which the timer must be parked.
+    /// Takes the permits that a delivery requests. Waits a few seconds for permits that are not free, unless too many
+    /// deliveries wait already. Fails with the reason for which the timer must be parked (held in the store).
     ///
-    /// Two kinds of requests may be left out. The request for the limiter of slow hosts is left out if the delivery's
-    /// host is quick. The request for a path is left out if the path has not failed lately.
+    /// Some requests are left out. A delivery to a quick host needs no permit of those for slow hosts. A delivery to a
+    /// path that has not failed lately needs no permit of the path.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -344,8 +353,8 @@ impl Permits {
         }
     }
 
-    /// Stops deliveries in a limiter for the time `rest`, and parks the deliveries that wait in it. Afterwards one
-    /// delivery at a time may run, until the host answers or the path works.
+    /// Stops the deliveries under a limit for the time `rest`. Parks the timers whose deliveries wait for the limit's
+    /// permits. After that time one delivery at a time may run, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -362,8 +371,8 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Opens the limiters of a host and of its paths. At first one delivery at a time may run, until the host answers
-    /// or the path works.
+    /// Ends the pause of deliveries to a host and to its paths. At first one delivery at a time may run, until the host
+    /// answers or the path works.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
             let state = self.lock();
@@ -372,7 +381,8 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// Returns how many of the timers that are parked for a limiter may be unparked now.
+    /// Returns how many of the timers that are parked for a limit's permits may become due again now. `reason` names
+    /// the limit.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -391,8 +401,8 @@ impl Permits {
         }
     }
 
-    /// Counts timers that are about to be unparked for a limiter. Until these timers arrive, their room is not offered
-    /// again.
+    /// Counts timers that are parked for a limit's permits and are about to become due again. Until these timers arrive
+    /// at their handler, [`wanted`](Self::wanted) subtracts the count.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -402,15 +412,16 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Subtracts timers that [`expect`](Self::expect) has counted, but that were not unparked.
+    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
+    /// make due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);
         }
     }
 
-    /// Removes the limiters that are not in use. The limiters of quick hosts are kept for an hour, unless there are too
-    /// many limiters.
+    /// Removes the limiters (one limit's permits each) that are not in use. Limiters of quick hosts are kept for an
+    /// hour, unless there are too many.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -438,7 +449,8 @@ impl Permits {
     }
 }
 
-/// A delivery that waits for its permits. Dropping the value ends the wait, and gives back permits that came too late.
+/// A delivery that waits for its permits. Dropping the value ends the wait. If the delivery has just got its permits,
+/// the drop gives them back.
 struct Wait<'p> {
     permits: &'p Permits,
     number: u64,
@@ -447,7 +459,7 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Waits for the permits. Returns whether the delivery got its permits in time.
+    /// Waits for the permits of the delivery. Returns whether the delivery got its permits in time.
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
@@ -464,7 +476,7 @@ impl Wait<'_> {
     }
 }
 
-/// Ends the wait. If the delivery got its permits at the moment at which it gave up, gives the permits back.
+/// Ends the wait for permits. If the delivery got its permits just when it gave up, gives the permits back.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -491,7 +503,7 @@ struct Noted {
     took: Option<Took>,
 }
 
-/// Holds the permits of a running delivery. Dropping this value gives the permits back.
+/// The permits of a running delivery. Dropping this value gives the permits back.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -505,7 +517,8 @@ impl Permit {
         Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes the answer of a called host: whether the host works, or `None` if it gave no answer.
+    /// Notes how a called host answered the delivery. `works` says whether the host works, and is `None` if the host
+    /// gave no answer.
     pub(crate) fn note(&mut self, works: Option<bool>) {
         let time = self.since.elapsed();
         let took = match works {

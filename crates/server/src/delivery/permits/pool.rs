@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// The longest time for an answer of a host that counts as quick.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
-/// The longest time for an answer that adds a permit to its host.
+/// The longest time for an answer after which its host may get a further permit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
 /// How long a host took for an answer: at most [`PROMPT`], at most [`QUICK`], or longer.
@@ -18,34 +18,35 @@ pub(super) enum Took {
     Slow,
 }
 
-/// Names a pool, which is a set of permits that namespaces share.
+/// The name of a pool, a set of permits that namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// All permits of the service.
+    /// The set of all permits of the service. All namespaces share it.
     All,
-    /// The permits for hosts that are slow or not known.
+    /// The set of the permits for hosts that are slow or unknown. All namespaces share it.
     Slow,
-    /// The permits for this host.
+    /// The set of the permits for this host. All namespaces share it.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits in the pool. For the pool of a host, it is the greatest number that a single
-    /// namespace may have.
+    /// The greatest number of permits that namespaces share. For the permits of a host, the field is the greatest
+    /// number for a single namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// Whether the host answered its last delivery quickly, from any namespace.
+    /// Whether the host answered its last delivery quickly. The delivery may belong to any namespace.
     pub(super) is_quick: bool,
     /// The number of permits that the host has gained by prompt answers.
     pub(super) grown: usize,
-    /// The limiters of namespaces that found no free permit when they were last tried. Each limiter is listed once.
+    /// The limiters (one limit's permits each) of namespaces that found no free permit in this pool. Each limiter is
+    /// listed once.
     pub(super) starved: VecDeque<Reason>,
 }
 
 impl PoolName {
-    /// Returns the pool that a limiter's permits come from. Returns `None` if the limiter does not share permits with
-    /// other namespaces.
+    /// Returns the pool that gives the permits of the limiter `reason`. Returns `None` if the limiter shares no permits
+    /// with other namespaces.
     pub(super) fn of(reason: &Reason) -> Option<Self> {
         match reason {
             Reason::Share(_) => Some(Self::All),
@@ -57,19 +58,21 @@ impl PoolName {
 }
 
 impl Pool {
-    /// Returns how many more permits a namespace may take if it has `has` permits already.
+    /// Returns how many further permits of this shared set a namespace may take. `has` is the number of permits that
+    /// the namespace has already.
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
         let all = match name {
             PoolName::All | PoolName::Slow => self.limit,
-            // The pool is a third larger than the limit of one namespace, since a single namespace gets three quarters
-            // of the pool.
+            // The pool is a third larger than the limit of one namespace, because a single namespace gets three
+            // quarters of the pool.
             PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
         };
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Adds or removes permits of a host after an answer that took the time `took`. `was_full` says whether the
-    /// namespace used all its permits at the host. `most` bounds the permits of a namespace.
+    /// Adds a permit for a host after a prompt answer, or removes permits after a slower answer. `took` is the time of
+    /// the answer. `was_full` says whether the namespace used all its permits at the host. `most` is the greatest
+    /// number of permits of one namespace.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

@@ -132,13 +132,15 @@ async fn a_delivery_that_is_dropped_while_it_waits_leaves_no_trace() {
     }
 }
 
-/// Requests the permits of a callback to a host, in the order in which the admission requests them.
+/// Requests the permits of a callback to a host, in the order of the requests in
+/// [`Admission::enter`](super::super::admission::Admission::enter).
 async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> Result<Permit, Reason> {
     let (slow, share) = (Reason::Slow(namespace.into()), Reason::Share(namespace.into()));
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until a call is refused at once. Returns the permits that were taken, and the reason of the refusal.
+/// Calls a host until a call is refused at once. Returns the permits of the permitted calls, and the reason of the
+/// refusal.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {

@@ -9,22 +9,23 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
-/// The time for which a request to end a claim waits for the store's answer. Clients wait longer than this time. So a
-/// client gets an answer that explains the delay.
+/// The time for which a request to end a claim (a receiver's hold on a fetched timer) waits for the store's answer.
+/// Clients wait longer, so they get an answer that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The result of [`PullQueues::begin_end`].
+/// The result of [`PullQueues::begin_end`]: whether a request is the first that wants to end the claim (a hold on a
+/// fetched timer).
 enum EndBegun {
-    /// This request is the first to end the claim.
+    /// The present request is the first that wants to end the claim (a hold on a fetched timer).
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// An earlier request has asked to end the claim. If the verdicts of the requests differ, the later request gets a
-    /// problem.
+    /// An earlier request has asked to end the claim (a hold on a fetched timer). If the earlier request asked for
+    /// another outcome of the delivery, the present request gets a problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim, and waits until this end is stored. Returns `None` if the claim is not open
-    /// at this node.
+    /// Ends the delivery of an open claim (a receiver's hold on a fetched timer). Waits until the store has the end.
+    /// Returns `None` if the claim is not open at this node.
     ///
     /// # Cancellation
     ///
@@ -69,7 +70,7 @@ impl PullQueues {
         Some(EndBegun::Now(open, ticket, answer))
     }
 
-    /// Prolongs an open claim. Returns the moment at which the claim expires.
+    /// Prolongs an open claim (a receiver's hold on a fetched timer). Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (sender, until) = oneshot::channel();
         {
@@ -81,7 +82,8 @@ impl PullQueues {
     }
 }
 
-/// An open claim, which belongs to the handler of its timer. Dropping this value closes the claim.
+/// An open claim (a receiver's hold on a fetched timer). The timer's handler keeps this value. Dropping the value
+/// closes the claim.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(super) queues: Arc<PullQueues>,
@@ -90,7 +92,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits for the receiver's next request. Returns `None` if the timer must be parked again without an end.
+    /// Waits for the receiver's next request about its claim (its hold on a fetched timer). Returns `None` if the timer
+    /// must be parked again without an end.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

@@ -6,17 +6,18 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause after which a receiver should ask again if it was refused by a limit, in milliseconds.
+/// The pause in milliseconds before a receiver that a limit refused should ask again.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The answer to a receiver's request to end a claim. `None` until the outcome is known.
+/// The answer to a receiver's request to end its claim (its hold on a fetched timer). `None` until the outcome is
+/// known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
-/// The claims whose ends the store has not confirmed, by the names of the claims.
+/// The claims (receivers' holds on fetched timers) whose ends the store has not confirmed, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 
-/// A claim whose end the store has not confirmed.
+/// A claim (a receiver's hold on a fetched timer) whose end the store has not confirmed.
 #[derive(Debug)]
 struct Ending {
     namespace: Box<str>,
@@ -29,8 +30,9 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the channel of the answer to an earlier request to end this claim. Fails if that request had another
-    /// verdict or came from another namespace. Returns `None` if the claim is not ending.
+    /// Returns the channel that gets the answer to an earlier request to end this claim (a hold on a fetched timer).
+    /// Fails if the earlier request asked for another outcome, or came from another namespace. Returns `None` if no
+    /// request has asked to end the claim.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -43,8 +45,8 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Marks a claim as ending. Returns the ticket with which the handler's side answers, and the channel that gets
-    /// this answer.
+    /// Notes that a request has asked to end a claim (a hold on a fetched timer). Returns the ticket by which the
+    /// timer's handler sends the answer. Also returns the channel that gets the answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -63,8 +65,8 @@ impl Endings {
     }
 }
 
-/// Answers a receiver that wants to end a claim. If the ticket is dropped without an answer, the receiver learns that
-/// the claim is not open at this node.
+/// Answers a receiver that wants to end a claim (a hold on a fetched timer). If the ticket is dropped without an
+/// answer, the receiver learns that the claim is not open at this node.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -73,17 +75,17 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers that the store has the requested end.
+    /// Answers the receiver that the store has the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
 
-    /// Answers that the delivery had ended before the request.
+    /// Answers the receiver that the delivery had ended before its request.
     pub(crate) fn came_late(self) {
         self.answer.send_replace(Some(Err(ended())));
     }
 
-    /// Answers that the outcome is not known: the store did not answer, and it is not asked again.
+    /// Answers the receiver that the outcome is unknown: the store did not answer, and is not asked again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";
@@ -97,7 +99,7 @@ impl Drop for EndTicket {
     }
 }
 
-/// Makes the problem for a claim that is not open.
+/// Makes the problem for a request about a claim (a hold on a fetched timer) that is not open.
 pub(crate) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
 }

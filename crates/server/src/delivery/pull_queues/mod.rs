@@ -17,10 +17,10 @@
 //! claims them at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)). A park at any node makes the nodes
 //! with receivers fetch again.
 //!
-//! If many timers are parked, a fetch takes more than the receivers ask for, since a larger fetch costs the server less
-//! for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver. The timer
-//! with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A receiver that
-//! does not want to wait is sent away as soon as a fetch has found nothing.
+//! If many timers are parked, a fetch takes more than the receivers ask for, because a larger fetch costs the server
+//! less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver. The
+//! timer with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A receiver
+//! that does not want to wait is sent away as soon as a fetch has found nothing.
 //!
 //! ```text
 //!   fetched ── a receiver waits ──► open claim

@@ -14,7 +14,7 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Effect, Rejection};
 
 impl Changes {
-    /// Makes changes in one transaction. Returns the answers in the order of the changes.
+    /// Makes the changes of a batch in one transaction. Returns an answer for each change, in the order of the changes.
     pub(crate) async fn batch(
         &self,
         namespace: &str,
@@ -71,7 +71,8 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change for the store. If the answer is known without the store, fails with that answer.
+    /// Prepares a change of a batch for the store. If the client's answer is known without the store, fails with this
+    /// answer.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -123,8 +124,8 @@ impl Changes {
         }
     }
 
-    /// Converts the store's answer to a change into the answer for the client. `holders` has the timers that earlier
-    /// changes of this batch found or created under a key.
+    /// Converts the store's answer to a change of a batch into the client's answer. `holders` has the timers that
+    /// earlier changes of the same batch found or created, by their keys.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -170,12 +171,12 @@ impl Changes {
     }
 }
 
-/// Returns whether the result of a change is a cancelled timer.
+/// Returns whether the result of a change says that a timer was cancelled.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A change that was prepared for the store, and has no answer yet.
+/// A change of a batch that was prepared for the store, but has no answer yet.
 #[derive(Debug)]
 enum Question<'c> {
     Put {
@@ -186,7 +187,7 @@ enum Question<'c> {
     Cancel(Named<'c>),
     Move {
         named: Named<'c>,
-        /// The timer that had this name before the batch.
+        /// The timer that had the name `named` before the batch. `None` if no timer had it.
         before: Option<TimerId>,
     },
 }

@@ -15,22 +15,25 @@ use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use uuid::Uuid;
 
-/// The time for which a fingerprint is remembered. The store remembers ids for an hour, too.
+/// The time for which the fingerprint of a request with an idempotency key is remembered. The store remembers the ids
+/// of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints, which use about 10 MB. A further fingerprint displaces the oldest.
+/// The greatest number of remembered fingerprints (hashes of requests), about 10 MB. If there are more, the oldest
+/// fingerprint is forgotten.
 const MOST: usize = 100_000;
 
-/// The UUID namespace of fingerprints.
+/// The UUID namespace in which the fingerprints of requests are made.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// Returns the fingerprint of a request. Equal requests have the same fingerprint, even after a restart and in later
-/// versions.
+/// Returns the fingerprint (hash) of a request to create a timer. Equal requests have the same fingerprint, even after
+/// a restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys that are in use or remembered, by the timer ids derived from them. Clones share the state.
+/// The idempotency keys of running requests, and the remembered keys of earlier requests. A key is represented by the
+/// timer id that follows from it. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
@@ -38,11 +41,11 @@ pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 struct Inner {
     under_way: HashSet<u128>,
     known: HashMap<u128, u128>,
-    /// The ids in `known`, in the order in which they were added.
+    /// The timer ids in `known`, each with the moment at which it was added. The oldest comes first.
     order: VecDeque<(Instant, u128)>,
 }
 
-/// A running request with an idempotency key. Other requests with the same key are refused until this value is dropped.
+/// A running request with an idempotency key. While this value exists, other requests with the same key are refused.
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
@@ -56,7 +59,8 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request. Fails if another request has used the key, or if a request with the key is under way.
+    /// Begins a request with an idempotency key. Fails if an earlier request with other contents had the key, or if a
+    /// request with the key is running.
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);
@@ -71,7 +75,7 @@ impl Idempotency {
         Ok(Entered { all: self.clone(), id, fingerprint, is_known })
     }
 
-    /// Returns the number of remembered fingerprints.
+    /// Returns the number of remembered fingerprints (hashes of requests).
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
@@ -82,13 +86,13 @@ impl Entered {
         self.fingerprint
     }
 
-    /// Returns whether an equal request was fulfilled before. The store then creates no timer, and repeats the first
-    /// answer. So limits do not apply.
+    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
+    /// timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the request. Called after the request was fulfilled.
+    /// Remembers the fingerprint of this request. Called after the request was fulfilled.
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();

@@ -27,13 +27,14 @@ use tourbillon_durable::{self as durable, Timers};
 
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 
-/// A creation that has passed all checks. It is ready for the store.
+/// A new timer that has passed all checks and is ready for the store.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) order: Order,
-    /// Keeps out other requests with the same idempotency key. `None` if the request has no idempotency key.
+    /// Keeps other requests with the same idempotency key out while this value exists. `None` if the request has no
+    /// idempotency key.
     pub(super) entered: Option<Entered>,
-    /// The namespace of the timer. It cannot be removed while this value is held.
+    /// The namespace of the timer. While this value is held, the namespace cannot be removed.
     pub(super) namespace: Arc<Namespace>,
 }
 
@@ -49,8 +50,8 @@ pub(crate) struct Creations {
 }
 
 impl Creations {
-    /// Checks a creation before it is stored. `pointer` is the JSON pointer to the timer within the request. `ahead` is
-    /// the number of creations that precede this timer in the same transaction.
+    /// Checks a new timer before it is stored. `pointer` is the JSON pointer to the timer within the request. `ahead`
+    /// is the number of timers that the same transaction creates before this timer.
     pub(super) async fn ready(
         &self,
         namespace: &str,
@@ -118,7 +119,7 @@ impl Creations {
         self.placed(namespace, naming.key, placed, entered.as_ref()).await
     }
 
-    /// Records a creation after the store's answer, and makes the answer for the client.
+    /// Records the creation of a timer after the store's answer. Returns the answer for the client.
     pub(super) async fn placed(
         &self,
         namespace: &str,

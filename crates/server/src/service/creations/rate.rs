@@ -6,24 +6,25 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of remembered namespaces. If there are more, namespaces that have created nothing for a second
-/// are forgotten.
+/// The greatest number of namespaces whose rates of creations are remembered. If there are more, namespaces that have
+/// created nothing for a second are forgotten.
 const MOST: usize = 10_000;
 
-/// The rates at which namespaces create timers.
+/// Limits the rate at which each namespace creates timers.
 #[derive(Debug, Default)]
 pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 
-/// A token bucket. A full bucket has the creations of one second.
+/// The creations that a namespace may still make now. A full bucket has the creations of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The number of creations that the bucket had at the moment `at`.
+    /// The number of creations that were left at the moment `at`.
     left: f64,
     at: Instant,
 }
 
 impl CreationRate {
-    /// Uses a creation of the namespace's rate. If none is left, fails with the time until a creation is possible.
+    /// Counts a creation of a namespace that may create `per_second` timers a second. If the namespace has used up its
+    /// rate, fails with the time until a creation is possible.
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = f64::from(per_second.max(1));

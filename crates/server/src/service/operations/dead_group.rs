@@ -8,26 +8,27 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of a group's error, in bytes. Errors with the same first bytes belong to the same group.
+/// The greatest length of the error that names a group of dead timers, in bytes. Errors with the same first bytes
+/// belong to one group.
 const LONGEST_ERROR: usize = 120;
 
-/// A group of dead timers. They have the same destination and the same last error.
+/// A group of dead timers with the same destination and the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
-    /// The destination: the host and port of the callbacks, or the word `queue` and the name of the queue. `elsewhere`
-    /// if the timer's work cannot be read.
+    /// The destination of the timers: the host and port of their callbacks, or the word `queue` and the queue's name.
+    /// `elsewhere` if the timers' work cannot be read.
     pub(crate) place: Box<str>,
-    /// The first bytes of the last error.
+    /// The first bytes of the timers' last error.
     pub(crate) error: Box<str>,
 }
 
 impl DeadGroup {
-    /// Makes the group of a destination and an error. Cuts the error to its greatest length.
+    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its greatest length.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }
 
-    /// Returns the group to which a dead timer belongs.
+    /// Returns the group to which a dead timer belongs, by its destination and its last error.
     pub(crate) fn of(timer: &Timer) -> Self {
         let timer = shown(timer, false);
         let host = |url: &str| {
@@ -43,8 +44,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to the group. An empty destination matches all destinations, and an
-    /// empty error matches all errors.
+    /// Returns whether a timer is dead and belongs to this group. An empty destination of the group matches each
+    /// destination, and an empty error matches each error.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;
@@ -55,7 +56,8 @@ impl DeadGroup {
     }
 }
 
-/// Replays or drops the dead timers of a namespace. `label` and `group` limit the work to the timers that match them.
+/// The work of replaying or dropping the dead timers of a namespace. If `label` or `group` is set, only timers that
+/// match it are changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -64,7 +66,7 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// Returns the change of a dead timer. Returns `None` if the timer does not belong to the group.
+    /// Returns the change that this work makes to a dead timer. Returns `None` if the timer does not belong to `group`.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

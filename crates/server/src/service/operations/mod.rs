@@ -25,11 +25,11 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate may be late by the time
-/// that the server's answer took.
+/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate can lag by the time
+/// that the server took for an answer.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// Starts operations on many timers, and reports their progress.
+/// Runs operations that change many timers, and reports their progress.
 pub(crate) struct Operations {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -41,7 +41,7 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation. Even if the future is dropped, the operation begins.
+    /// Begins an operation that changes many timers of a namespace. The operation begins even if the future is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
@@ -59,7 +59,7 @@ impl Operations {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
-    /// Returns the operations of a namespace that are running or have ended within the last hour. The latest comes
+    /// Returns the operations of a namespace that are running, or that ended within the last hour. The latest comes
     /// first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
         self.namespaces.require(namespace)?;
@@ -103,7 +103,7 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Writes an entry about an operation into the audit trail. Does nothing if the author of the operation is unknown.
+    /// Writes the entry of an operation into the audit trail. Does nothing if the operation's author is unknown.
     async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
         if let Some(author) = unfinished.by.clone() {
             let deed = unfinished.work.deed(&unfinished.namespace).target(id);
@@ -118,15 +118,15 @@ impl Operations {
         }
     }
 
-    /// Continues the operations of nodes that have stopped or died. If this fails, the next call tries again.
+    /// Continues the operations of nodes that have stopped or died. After an error, the next call tries again.
     pub(crate) async fn take_over(self: &Arc<Self>) {
         for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
             self.run(id, unfinished);
         }
     }
 
-    /// Writes the operations into the file or the shared document. Each write contains all operations, so a failed
-    /// write loses nothing.
+    /// Writes all operations into the file, or into the document that nodes share. After a failed write, the next write
+    /// has all operations again.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;
@@ -139,12 +139,13 @@ impl Operations {
         self.records.find(namespace, id).await
     }
 
-    /// Returns the number of operations that run in this process.
+    /// Returns the number of operations that are running in this process.
     pub(crate) fn running(&self) -> usize {
         self.records.running()
     }
 
-    /// Waits until no operation runs in this process, for at most `patience`. Returns whether all have ended. Blocks.
+    /// Waits for at most `patience` until no operation runs in this process. Returns whether all operations have ended.
+    /// Blocks the calling thread.
     pub(crate) fn await_end(&self, patience: Duration) -> bool {
         self.records.await_end(patience)
     }

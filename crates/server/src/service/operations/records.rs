@@ -32,30 +32,33 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::TimerStore as _;
 use tourbillon_redis::RedisStore;
 
-/// The greatest number of operations that run at the same time. A namespace may have only a part of them.
+/// The greatest number of operations on many timers that run at the same time. A single namespace may run only some of
+/// them.
 const MOST_RUNNING: usize = 16;
-/// The greatest number of ended operations that are remembered.
+/// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
-/// The time after its end for which an operation is shown.
+/// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of ended operations in the shared document.
+/// The greatest number of ended operations in the document in Redis that nodes share.
 const MOST_SHARED: usize = 100;
-/// The name of the shared document. It has the operations of all nodes.
+/// The name of the document in Redis that has the operations of all nodes.
 const DOCUMENT: &str = "operations";
-/// The greatest number of attempts to change the document. An attempt fails if another node changes the document first.
+/// The greatest number of attempts to change the shared document of operations. An attempt fails if another node
+/// changes the document first.
 const TURNS: usize = 64;
-/// The time between two writes of the file while operations run.
+/// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// The entry of an operation in the shared document.
+/// An operation in the document in Redis that nodes share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The incarnation of the node that runs the operation. `None` if that node has stopped.
+    /// The incarnation (number of the run) of the node that runs or ran the operation. `None` if the node has stopped
+    /// before the end.
     node: Option<u64>,
-    /// The moment at which the operation ended. `None` if it has not ended.
+    /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,
 }
 
@@ -70,20 +73,21 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service, with their file or shared document.
+/// The operations of a service on many timers, with the file or the shared document that keeps them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The deployment with the shared document. `None` if this process uses the timers alone.
+    /// The deployment on Redis with the document that nodes share. `None` if the timers are in a file or in the memory
+    /// of this process.
     shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the file was last written. Locked during a write, so writes do not overlap.
+    /// The moment at which the operations were last written. Locked during a write, so two writes never overlap.
     written: Mutex<Instant>,
-    /// The number of running tasks.
+    /// The number of tasks that run operations.
     tasks: watch::Sender<usize>,
 }
 
 impl OperationRecords {
-    /// Reads the unfinished operations from the file.
+    /// Reads the unfinished operations from the file `path`.
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
@@ -104,7 +108,7 @@ impl OperationRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the unfinished operations.
+    /// Returns the unfinished operations by their ids.
     pub(super) fn unfinished(&self) -> File {
         let records = self.lock();
         records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
@@ -114,8 +118,8 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the file or the shared document. With `stops`, gives up the operations of this node, so other nodes can
-    /// take them over. Blocks.
+    /// Writes the operations into the file or the shared document. With `stops`, gives this node's operations up, so
+    /// other nodes can continue them. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
@@ -145,7 +149,7 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes the operations of this node into the shared document.
+    /// Writes the operations of this node into the document that nodes share. With `stops`, gives them up.
     async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -181,7 +185,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes over the operations of nodes that have stopped or died. Returns these operations.
+    /// Takes the operations of nodes that have stopped or died. Returns the taken operations by their ids.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(store).await?;
@@ -212,7 +216,7 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Returns whether this node still runs an operation. Returns false after another node has taken it over.
+    /// Returns whether this node still runs the operation. Returns false once another node has taken the operation.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
@@ -226,7 +230,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// Returns the remembered operations of a namespace, from all nodes. The latest comes first.
+    /// Returns the remembered operations of a namespace, from all nodes. The latest operation comes first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -245,18 +249,19 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the last write was more than a second ago. The file must then be written again.
+    /// Returns whether the operations were last written more than a second ago. If so, their progress must be written
+    /// again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
 
-    /// Counts a running task until the returned value is dropped.
+    /// Counts a task that runs an operation, until the returned value is dropped.
     pub(super) fn begin_task(&self) -> Task {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation. Fails if too many operations run, either in all or in the namespace.
+    /// Adds an operation that begins. Fails if too many operations run in the process, or in the namespace.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -278,7 +283,7 @@ impl OperationRecords {
         self.lock().remove(id);
     }
 
-    /// Replaces the progress of an operation.
+    /// Replaces the progress of an operation by the progress in `unfinished`.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation = unfinished.shown(id);
@@ -286,7 +291,7 @@ impl OperationRecords {
         }
     }
 
-    /// Marks an operation as ended. If `error` is given, marks it as failed.
+    /// Marks an operation as ended. Marks it as failed if `error` is given.
     pub(super) fn end(&self, id: &str, error: Option<String>) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation.state =
@@ -297,7 +302,8 @@ impl OperationRecords {
         }
     }
 
-    /// Returns an operation that this process remembers. Returns `None` if the namespace has no such operation.
+    /// Returns an operation that this process remembers. Returns `None` if the namespace has no operation with this id
+    /// here.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -305,7 +311,8 @@ impl OperationRecords {
         Some(record.operation.clone())
     }
 
-    /// Waits until no task runs, for at most `patience`. Returns whether all tasks have ended. Blocks.
+    /// Waits for at most `patience` until no task runs an operation. Returns whether all tasks have ended. Blocks the
+    /// calling thread.
     pub(super) fn await_end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while *self.tasks.borrow() > 0 {
@@ -317,7 +324,8 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets operations that ended an hour ago. Also forgets the oldest ended operations if there are too many.
+    /// Forgets the operations that ended more than an hour ago. If too many ended operations are left, also forgets the
+    /// oldest of them.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =
@@ -331,7 +339,7 @@ impl OperationRecords {
     }
 }
 
-/// Counts one running task. Dropping the value ends the count.
+/// Counts one task that runs an operation. Dropping the value ends the count.
 pub(super) struct Task(watch::Sender<usize>);
 
 impl Drop for Task {

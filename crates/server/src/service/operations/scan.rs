@@ -11,20 +11,21 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation reads and changes at once, with a store in a file.
+/// The number of timers that an operation reads and changes in one step if the store is a file.
 const AT_ONCE: u32 = 200;
-/// The number of timers that an operation reads and changes at once, on Redis. It is larger than [`AT_ONCE`]: no
-/// transaction has all timers of a page, and a page by key prefix asks every set of keys.
+/// The number of timers that an operation reads and changes in one step if the store is on Redis. The number is larger
+/// than [`AT_ONCE`], because a step on Redis is more than one transaction. Larger steps also save requests, because a
+/// list by key prefix asks all sets of keys in each step.
 const AT_ONCE_SHARED: u32 = 1_000;
-/// The number of occurrences that a backfill creates at once.
+/// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The pause after a first error of the store. Each further error doubles the pause.
+/// The pause after the first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause after an error of the store.
+/// The longest pause of an operation after an error of the store.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 impl Operations {
-    /// Runs an operation in its own task.
+    /// Starts a task that runs an operation on many timers.
     pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
         tokio::spawn(async move {
@@ -36,7 +37,7 @@ impl Operations {
     }
 }
 
-/// Reads and changes the timers of one operation.
+/// A running operation that reads and changes many timers.
 struct BulkScan {
     operations: Arc<Operations>,
     id: Box<str>,
@@ -48,7 +49,7 @@ impl BulkScan {
         Self { operations, id, unfinished }
     }
 
-    /// Runs until the operation ends, the service stops, or another node takes the operation over.
+    /// Runs the operation until it ends, the service stops, or another node takes the operation.
     async fn run(mut self) {
         let lists = self.unfinished.work.lists(&self.unfinished.namespace);
         let operations = Arc::clone(&self.operations);
@@ -90,7 +91,8 @@ impl BulkScan {
         drop(operations.write_records().await);
     }
 
-    /// Makes one step: changes a page of timers, or creates some occurrences of a backfill.
+    /// Makes one step of the operation. Changes a page of timers, or creates some timers of a schedule for past
+    /// instants.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -117,8 +119,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of a change. `before` is the timer before the change, and `at` is a moment before
-    /// the change.
+    /// Counts and records the effect of the operation's change of a timer. `before` is the timer before the change.
+    /// `at` is a moment before the change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -143,7 +145,7 @@ impl BulkScan {
         }
     }
 
-    /// Creates the next occurrences of a backfill.
+    /// Creates the next timers of a schedule for past instants.
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();

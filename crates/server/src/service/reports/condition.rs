@@ -16,14 +16,14 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The longest time for the answer to a small read of the store.
+/// The longest time for a small read of the store when the service checks whether it is ready.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time after which a node counts as cut off from a shared store that fails.
+/// The time for which a shared store must have failed until this node counts as cut off.
 const OUT: Duration = Duration::from_secs(2);
-/// The greatest number of hosts that are shown.
+/// The greatest number of callback hosts that the statistics show.
 const MOST_HOSTS: usize = 100;
 
-/// Judges the condition of a service.
+/// Judges whether the service works, and reports its numbers.
 pub(crate) struct Condition {
     pub(crate) timers: Timers,
     pub(crate) namespaces: Arc<Namespaces>,
@@ -33,7 +33,8 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of running handlers. If this many run, the loop that delivers timers claims no more timers.
+    /// The greatest number of timers that are handled at the same time. When this number is reached, the loop that
+    /// delivers timers claims no further timers.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -45,13 +46,15 @@ impl Condition {
         self.begun.elapsed()
     }
 
-    /// Checks that the loop that delivers timers polls the store: see [`Service::alive`](crate::Service::alive).
+    /// Checks that the loop that delivers timers polls the store. [`Service::alive`](crate::Service::alive) describes
+    /// the check.
     pub(crate) fn alive(&self) -> Result<(), Box<str>> {
         let (health, stats) = (self.timers.health(), self.timers.stats());
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
     }
 
-    /// Checks that the service does its work: see [`Service::healthy`](crate::Service::healthy).
+    /// Checks that the service delivers timers and reaches a shared store.
+    /// [`Service::healthy`](crate::Service::healthy) describes the check.
     pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
         self.alive()?;
         match self.timers.health() {
@@ -62,8 +65,9 @@ impl Condition {
         }
     }
 
-    /// Returns for how long the delivery loop has not polled although timers were due. If the store fails, returns for
-    /// how long it has failed. `overdue` is the time since the oldest pending timer was due.
+    /// Returns for how long the loop that delivers timers has not polled the store although timers were due. If the
+    /// store fails, returns for how long it has failed. `overdue` is the time since the due moment of the oldest
+    /// pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
@@ -78,8 +82,8 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons why the
-    /// service is not ready.
+    /// Returns whether the service is ready, with all reasons against it. The check looks at the last errors of the
+    /// store, and makes a small read.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {
@@ -120,15 +124,15 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the reason why the store refuses changes of all callers. A refusal of a kind of changes lasts until a
-    /// change of this kind succeeds.
+    /// Returns the reason why the store refuses changes at present. A refusal of a kind of changes lasts until such a
+    /// change succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Reads a little from the store. Returns the number of parts of the store that cannot be used, and the number of
-    /// all parts. If more than half can be used, the node counts as ready: it does most of its work, and other nodes
-    /// could do no more.
+    /// Makes a small read of the store. Returns the number of the store's parts that cannot be used, and the number of
+    /// all parts. If more than half of the parts can be used, the node counts as ready, because other nodes could not
+    /// do more.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -137,14 +141,14 @@ impl Condition {
         Ok((away.count(), nodes.shards.len()))
     }
 
-    /// Counts the stored timers. Leaves out the internal timers of schedules.
+    /// Counts the stored timers, without the internal timers of schedules.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let mut counts = self.timers.counts().await?;
         counts.by_namespace.retain(|(namespace, _), _| !namespace.starts_with(Schedules::NAMESPACES));
         Ok(counts)
     }
 
-    /// Returns the time since the oldest pending timer was due.
+    /// Returns the time since the due moment of the oldest pending timer. Returns zero if no pending timer is due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
         let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
@@ -162,12 +166,13 @@ impl Condition {
         view.collect()
     }
 
-    /// Returns how many of the deliveries that are done were timers of users. The others were decisions of schedules.
+    /// Returns the number of users' timers among `done` successful deliveries. The other deliveries are internal timers
+    /// of schedules.
     pub(crate) fn delivered(&self, done: u64) -> u64 {
         done.saturating_sub(self.counters.decisions.get())
     }
 
-    /// Returns the numbers of the service that a person may want to see.
+    /// Returns the numbers of the service for a person.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
         let stats = self.timers.stats();

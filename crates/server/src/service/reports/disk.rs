@@ -7,31 +7,32 @@ use tourbillon_durable::store::RedbBuilder;
 /// The use of the data folder and of its file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// The size of all files in the data folder.
+    /// The size of all files in the data folder, in bytes.
     pub(crate) used: u64,
-    /// The free room that the service may use.
+    /// The number of bytes on the file system that the service may still use.
     pub(crate) free: u64,
-    /// The size of the file system.
+    /// The size of the file system in bytes.
     pub(crate) size: u64,
-    /// The service stores nothing new if less room than this is free.
+    /// The number of bytes that must stay free. If fewer bytes are free, the service stores nothing new.
     pub(crate) keep_free: u64,
 }
 
 impl Disk {
-    /// Returns whether too little room is free for storing anything new.
+    /// Returns whether too few bytes are free for storing anything new.
     pub(crate) fn is_full(&self) -> bool {
         self.free < self.keep_free
     }
 
-    /// Returns whether the free room is below a tenth of the file system, or below twice the room that must stay free.
+    /// Returns whether the free bytes are below a tenth of the file system, or below twice the bytes that must stay
+    /// free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }
 }
 
 impl Reports {
-    /// Measures the disk. Returns `None` if the timers are in Redis, or if the system does not tell the numbers. Blocks
-    /// until the disk answers.
+    /// Measures the file system of the data folder. Returns `None` if the timers are in Redis, or if the system does
+    /// not tell the numbers. Blocks until the disk answers.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces.is_shared() {
@@ -50,7 +51,7 @@ impl Reports {
         })
     }
 
-    /// Returns `None`, since the disk cannot be measured on this system.
+    /// Returns `None`, because file systems cannot be measured on this operating system.
     #[cfg(not(unix))]
     pub(crate) fn disk(&self) -> Option<Disk> {
         None

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::time::Instant;
 use tourbillon_durable::Health;
 
-/// The time without a poll after which the loop counts as dead.
+/// The time without a poll of the store after which the delivery loop counts as dead, if timers are due.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Remembers how many claims the loop has made, and when this number last grew.
+/// Remembers how often the delivery loop has claimed timers, and when this number last grew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -19,7 +19,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time since the number of claims last grew.
+    /// Returns the time from the last claim of timers by the delivery loop to `now`. The present number `claims` shows
+    /// whether the loop has claimed timers since the last call.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };
@@ -27,8 +28,8 @@ impl Liveness {
         now.saturating_duration_since(self.grew)
     }
 
-    /// Fails with the reason if the loop should poll and does not. While `capacity` handlers run, the loop claims no
-    /// timers, and need not poll.
+    /// Fails with the reason if the delivery loop waits too long for the store, or does not poll the store although
+    /// timers are due. While `capacity` timers are handled, the loop need not poll.
     pub(super) fn judge(
         &mut self,
         health: &Health,
@@ -57,7 +58,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Returns the verdict on a loop that has not claimed for a time, while a timer has been overdue for another time.
+    /// Returns the judgement on a delivery loop that has not claimed timers for the time `silent`. A timer has been due
+    /// for the time `overdue`.
     fn verdict(silent: Duration, overdue: Duration, running: usize) -> Result<(), Box<str>> {
         let begin = Instant::now();
         let mut liveness = Liveness { claims: 0, grew: begin };

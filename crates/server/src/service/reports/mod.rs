@@ -38,10 +38,10 @@ use tourbillon_durable::store::Span;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Timers, UtcMillis};
 
-/// The greatest number of breakers of one host that are shown.
+/// The greatest number of breakers that a report shows for a host. A breaker stops callbacks to a host that fails.
 const MOST_BREAKERS: usize = 20;
 
-/// Makes reports about a service.
+/// Makes the reports about a service that people and programs read.
 pub(crate) struct Reports {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -55,8 +55,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Returns the nodes that share the timers, and the shards of the timers. Both lists are empty if the service runs
-    /// alone.
+    /// Returns the nodes that share the timers, and the shards of the timers. Returns empty lists if this process uses
+    /// the timers alone.
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers.timer_store().now());
         let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
@@ -65,18 +65,18 @@ impl Reports {
         Ok(nodes.map_or_else(alone, |nodes| nodes::shown(&nodes)))
     }
 
-    /// Returns the history of the service's numbers since `since`, in at most `points` intervals.
+    /// Returns the history of the service's numbers from the moment `since` on, in at most `points` intervals.
     pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// Returns how late the deliveries of the last hour were, with an entry for each of the sixty seconds of a minute.
-    /// A delivery counts in the second for which it was due.
+    /// Returns how late the deliveries of the last hour began, with an entry for each second of a minute. A delivery
+    /// counts in the second for which it was due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }
 
-    /// Returns the past of a timer. Fails if the timer is neither stored nor remembered.
+    /// Returns the past of a timer: its attempts and its end. Fails if the timer is neither stored nor remembered.
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, id.into()).await;
         let (entry, under_way) = self.in_flight.past(namespace, id);
@@ -91,8 +91,8 @@ impl Reports {
         Ok(ended(id, entry, under_way))
     }
 
-    /// Returns the past of the stored timer with this key. If there is none, returns the past of the remembered timer
-    /// that had the key last.
+    /// Returns the past of the stored timer that has this key. If no stored timer has the key, returns the past of the
+    /// remembered timer that had the key last.
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -111,8 +111,8 @@ impl Reports {
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of remembered timers that have ended, beginning with the latest. Also returns the number that
-    /// gives the next page as `before`.
+    /// Returns a page of remembered timers that have ended, beginning with the latest. If more timers may follow, also
+    /// returns the number for the next call's `before`.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -123,7 +123,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// Returns the hosts of the latest callbacks, ordered by name.
+    /// Returns the hosts that had the latest callbacks, ordered by name.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();
@@ -145,19 +145,19 @@ impl Reports {
         endpoints
     }
 
-    /// Returns the state of the breakers of all callback hosts, for each namespace.
+    /// Returns the breakers of all callback hosts. A breaker stops the callbacks of a namespace to a host that fails.
     pub(crate) fn breakers(&self) -> Vec<HostReport> {
         self.caller.hosts()
     }
 
-    /// Allows callbacks to a host at once. Closes the breakers of the host, and unparks the timers that wait for the
-    /// host.
+    /// Allows callbacks to a host at once. Closes the host's breakers, which stop callbacks after failures. The timers
+    /// that wait for the host in the store become due again.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
     }
 
-    /// Returns how many pending timers will be due within certain times.
+    /// Returns how many pending timers become due within each of several spans of time from now on.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
         let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
         let bucket = |span: &Span| HorizonBucket {
@@ -217,7 +217,7 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Takes the remembered attempts of a timer out of its entry, and appends the running attempt.
+/// Takes the remembered attempts out of a timer's history, and appends the attempt `under_way` that is running.
 fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
     core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
 }
@@ -226,7 +226,7 @@ fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
     moments.iter().copied().map(moment).collect()
 }
 
-/// Makes the report on the past of a stored timer.
+/// Makes the report on the past of a timer that is still stored.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
     let mut entry = entry.unwrap_or_default();
     let end = match &timer.state {
@@ -259,7 +259,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     }
 }
 
-/// Makes the report on the past of a timer that is no longer stored.
+/// Makes the report on the past of a timer that has ended and is not stored any more.
 fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let end = entry.end.take();
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));

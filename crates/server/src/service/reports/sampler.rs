@@ -13,19 +13,19 @@ fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Takes samples of the service's numbers for the history.
+/// Takes a sample of the service's numbers each ten seconds, for the history.
 pub(crate) struct Sampler {
     pub(crate) timers: Timers,
     pub(crate) condition: Arc<Condition>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) history: Arc<History>,
-    /// The service's totals at the last sample.
+    /// The totals of the service at the moment of the last sample.
     pub(crate) sampled: Mutex<Totals>,
     pub(crate) stop: Stop,
 }
 
 impl Sampler {
-    /// Starts a task that takes samples until the service stops or is dropped.
+    /// Starts a task that takes samples of the service's numbers until the service stops or is dropped.
     pub(crate) fn begin(self: &Arc<Self>) {
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
@@ -48,7 +48,7 @@ impl Sampler {
         }));
     }
 
-    /// Takes the sample of the ten seconds that have just ended.
+    /// Takes the sample of the service's numbers for the ten seconds that have just ended.
     pub(crate) async fn sample(&self) {
         let now = self.timers.timer_store().now();
         let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
@@ -62,7 +62,7 @@ impl Sampler {
         }
     }
 
-    /// Adds a sample to the history. Returns whether the file of the history must be written now.
+    /// Adds a sample of the service's numbers to the history. Returns whether the history's file must be written now.
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Sampler {
         self.history.note(moment(self.timers.timer_store().now()), sample)
     }
 
-    /// Writes the last samples into the file, at the end of the service.
+    /// Writes the last samples into the history's file, at the end of the service.
     pub(crate) fn end(&self) {
         if self.history.write().is_err() {
             self.counters.history_errors.add(1);

@@ -19,9 +19,11 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The greatest number of instants that a backfill covers, unless the request sets a limit.
+/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates the timers of a
+/// schedule for past instants.
 const BACKFILLED: u32 = 1_000;
-/// The greatest limit that a request may set for a backfill, in instants.
+/// The greatest limit that a request for a backfill may set, in instants. A backfill creates the timers of a schedule
+/// for past instants.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
@@ -38,7 +40,7 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Runs a call on the schedules, on a thread that may block.
+    /// Runs a call on the schedules of the store, on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -53,7 +55,7 @@ impl ScheduleAdmin {
         self.timers.timer_store().now()
     }
 
-    /// Makes a schedule, or replaces all of its fields. Returns whether the schedule is new.
+    /// Makes a schedule, or replaces all fields of an existing schedule. Returns whether the schedule is new.
     pub(crate) async fn put(
         &self,
         namespace: &str,
@@ -73,7 +75,8 @@ impl ScheduleAdmin {
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
     }
 
-    /// Makes the template for the timers of a schedule. Fails if the limits do not permit a timer of this schedule.
+    /// Makes the template of the timers that a schedule creates. Fails if the limits of the namespace forbid such a
+    /// timer.
     async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
         let owner = self.namespaces.require(namespace)?;
         let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;
@@ -91,8 +94,8 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// Makes the timer that a schedule creates for each instant, with the timer's work. Makes only the checks that do
-    /// not need the store.
+    /// Makes the timer that a schedule creates for each instant, and the timer's callback or queue entry for the store.
+    /// Makes only the checks that need no store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -112,7 +115,7 @@ impl ScheduleAdmin {
         Ok((timer, work))
     }
 
-    /// Changes some fields of a schedule.
+    /// Changes those fields of a schedule that the patch sets.
     pub(crate) async fn patch(
         &self,
         namespace: &str,
@@ -127,12 +130,12 @@ impl ScheduleAdmin {
         Ok(self.put(namespace, key, &new, sees_payloads).await?.1)
     }
 
-    /// Returns the next instants of a schedule that is not stored.
+    /// Returns the next instants of a schedule without storing the schedule.
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();
-        // A preview needs neither a callback nor a queue. This queue replaces them, since the instants do not depend on
-        // the queue.
+        // A preview needs neither a callback nor a queue. This queue replaces them, because the instants do not depend
+        // on the queue.
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }
@@ -142,7 +145,7 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// Runs a call that returns a schedule. Returns this schedule in the form for the client.
+    /// Runs a call that returns a schedule. Returns the schedule in the form for the client.
     pub(crate) async fn see(
         &self,
         namespace: &str,
@@ -172,7 +175,7 @@ impl ScheduleAdmin {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Removes a schedule. Returns whether the schedule existed.
+    /// Removes a schedule. The answer says whether the schedule existed.
     pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
         self.namespaces.require(namespace)?;
         let at = ScheduleKey::new(namespace, key);
@@ -180,7 +183,7 @@ impl ScheduleAdmin {
         Ok(api::Removed { removed })
     }
 
-    /// Creates a timer of a schedule at once, outside of the schedule's plan.
+    /// Creates a timer of a schedule now, besides the timers of the schedule's plan.
     pub(crate) async fn trigger(&self, namespace: &str, key: &str) -> Result<api::Triggered, Problem> {
         let stays = self.namespaces.require_fresh(namespace).await?;
         let at = ScheduleKey::new(namespace, key);

@@ -29,19 +29,19 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The longest time for the answer to a small read of the store.
+/// The longest time for a small read of the store when the page of metrics is written.
 const SLOW: Duration = Duration::from_secs(3);
-/// The words for the states of stored timers in the metrics.
+/// The words that the metrics use for the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
     ("pending", Phase::Pending),
     ("leased", Phase::Leased),
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The words for the reasons of parked timers in the metrics.
+/// The words that the metrics use for the reasons of parked timers (timers held in the store).
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
-/// Writes the page of metrics of a service.
+/// Writes the page of metrics for Prometheus.
 pub(crate) struct MetricsPage {
     pub(crate) settings: Arc<Settings>,
     pub(crate) timers: Timers,
@@ -61,8 +61,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Returns the metrics of the service, its deliveries and its engine in Prometheus' text format. While the store
-    /// fails, leaves out the metrics that need the store.
+    /// Returns the metrics of the service, its deliveries and its timer engine in Prometheus' text format. While the
+    /// store fails, leaves out the metrics that need the store.
     pub(crate) async fn text(&self) -> String {
         let mut page = Page::new("tourbillon_");
         page.family("build_info", "gauge", "The version of the service.");
@@ -127,7 +127,7 @@ impl MetricsPage {
         page.into_text()
     }
 
-    /// Returns the metrics of the process and the disk. Returns an empty page if the disk gives no answer.
+    /// Returns the metrics of the process and of the disk. Returns an empty page if the disk gives no answer.
     async fn machine(&self) -> Page {
         let data = self.settings.data.clone();
         let read = tokio::task::spawn_blocking(move || machine::page(&data));
@@ -137,7 +137,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes moments that may call for an administrator: the last backup, and the expiry of the certificate.
+    /// Writes the metrics for alarms about moments: the last backup, and the expiry of the certificate.
     fn write_ends(&self, page: &mut Page) {
         let help =
             "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
@@ -266,14 +266,15 @@ impl MetricsPage {
     }
 }
 
-/// Waits for the answer to a read of the store. Fails if the answer takes too long.
+/// Waits for a read of the store. Fails if the read takes longer than [`SLOW`].
 async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
     tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
 }
 
 impl Page {
-    /// Writes the metrics of the nodes that share the store. `nodes` is `None` if this process uses the store alone.
+    /// Writes the metrics of the nodes that share the store. Writes nothing if `nodes` is `None`, because this process
+    /// then uses the store alone.
     fn nodes(&mut self, nodes: Option<&Nodes>) {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
         self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
@@ -293,8 +294,8 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// Writes the metrics of the search for damaged entries. `rate(tourbillon_scrubbed_total)` together with the number
-    /// of timers shows how long a search of the whole store takes.
+    /// Writes the metrics of the search for damaged entries in the store. `rate(tourbillon_scrubbed_total)` and the
+    /// number of timers show how long a search of the whole store takes.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

@@ -46,7 +46,7 @@ pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Res
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
 
-/// Returns the names and texts of a timer's fields.
+/// Returns a timer's fields for people: the name and the text of each field.
 fn fields(timer: &Timer) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", timer.id.clone()),
@@ -96,7 +96,7 @@ fn policy(policy: &Policy) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Prints the past of a timer: its attempts and its end.
+/// Prints the past of a timer: its delivery attempts, and how it ended.
 pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let past = which.at(timers).past().await?;
     Ok(output.value(&past, |past| {
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// Returns the events of a timer's past as rows of a table, the earliest first.
+/// Returns the events of a timer's past as the rows of a table, the earliest event first.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// The time by which the time of day of some processes is off. The shift can change while the processes run, and they
-/// are not told. Their monotonic clock stays right. A clone stands for the same shift.
+/// get no notice. Their monotonic clock stays right. A clone stands for the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 

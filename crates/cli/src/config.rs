@@ -43,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// The settings with which the program runs, each with its origin.
+/// The settings with which the program runs. Each setting knows its origin, such as a flag or a variable.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,

@@ -120,8 +120,8 @@ impl Proxy {
         }
     }
 
-    /// Closes open connections at random, or by another choice. `is_meant` is called for each connection, and returns
-    /// true to close it.
+    /// Closes some of the open connections. Calls `is_meant` for each connection, and closes the connection if the call
+    /// returns true.
     pub fn cut_some(&self, mut is_meant: impl FnMut() -> bool) {
         for link in self.shared.state().links.extract_if(.., |_| is_meant()) {
             link.close();

@@ -41,7 +41,7 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Prints a timer, with a line for each of its fields.
+/// Prints a timer. Each of its fields has a line.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
@@ -181,17 +181,17 @@ pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Res
     changed(&moved, "moved", output)
 }
 
-/// Makes a timer due now.
+/// Makes a timer due at once, whatever its due moment was.
 pub(crate) async fn fire(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).fire().await?, "fired", output)
 }
 
-/// Puts a timer aside until it is resumed.
+/// Pauses a timer. The service delivers it only after `resume`.
 pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).pause().await?, "paused", output)
 }
 
-/// Ends the pause of a timer, which is then delivered when it is due.
+/// Ends the pause of a timer. The service then delivers the timer when it is due.
 pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).resume().await?, "resumed", output)
 }

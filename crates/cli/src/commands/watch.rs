@@ -22,7 +22,7 @@ pub(crate) struct Tail {
     count: Option<u64>,
 }
 
-/// Prints events as they happen. Connects again if the connection breaks.
+/// Prints the service's events as they happen. If the connection breaks, connects again.
 pub(crate) async fn tail(
     tail: Tail,
     client: &Client,

@@ -49,9 +49,11 @@ pub enum Broken {
     CreatedTwice(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
-    /// I6: two timers of the series with this id were delivered for the same instant, in milliseconds of UTC.
+    /// I6: two timers of the series with this id were delivered for the same instant. The number is the instant, in
+    /// milliseconds of UTC.
     InstantTwice(Id, u64),
-    /// I6: the series with this id has not delivered an instant, in milliseconds of UTC.
+    /// I6: the series with this id has not delivered one of its instants. The number is the instant, in milliseconds of
+    /// UTC.
     InstantMissing(Id, u64),
     /// I7: the store's check of its own data has found damage, which the text describes.
     Structure(String),

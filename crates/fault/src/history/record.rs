@@ -86,7 +86,7 @@ pub struct Delivery {
     pub id: Id,
     /// The number of the attempt: the number of the timer's earlier failures, plus one.
     pub attempt: u32,
-    /// The number of the delivery of the timer, counted from 1.
+    /// The number of this delivery among the timer's deliveries, counted from 1.
     pub delivery: u32,
     /// When this delivery was due, in milliseconds of UTC.
     pub due: u64,

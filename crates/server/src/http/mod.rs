@@ -65,7 +65,7 @@ fn longest_body(settings: &Settings) -> usize {
     2 * (rules.body + rules.url + rules.headers) + (16 << 10)
 }
 
-/// Returns the HTTP interface of a service, for a server that does not use axum.
+/// Returns the HTTP interface of a service as a tower service, for a server without axum.
 pub(crate) fn interface(service: Service) -> Interface {
     let (router, document) = routes();
     document::publish(&document);

@@ -20,7 +20,7 @@ const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The pattern of the keys of schedules: all characters but U+001F.
+/// The pattern of the keys of schedules. A key may have all characters except U+001F.
 const SCHEDULE: &str = r"^[^\u001f]*$";
 /// The pattern of the names of headers.
 const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";

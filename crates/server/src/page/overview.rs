@@ -85,7 +85,7 @@ struct OverviewPage<'a> {
 /// The greatest number of namespaces that the overview shows.
 const MOST: usize = 100;
 
-/// The numbers of stored timers in each phase. `leased` counts the timers whose delivery is under way.
+/// The numbers of stored timers, by phase. `leased` counts the timers whose delivery is under way.
 struct Stored {
     dead: u64,
     parked: u64,

@@ -29,7 +29,7 @@ pub(super) struct Asked {
     done: String,
 }
 
-/// Describes in words the moments at which a schedule makes its timers.
+/// Describes in words the moments at which a schedule makes its timers, such as "every 5 min".
 pub(super) fn plan(schedule: &NewSchedule) -> String {
     match schedule {
         NewSchedule { cron: Some(cron), .. } => cron.clone(),

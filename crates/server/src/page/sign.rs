@@ -68,8 +68,8 @@ fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
 /// form.
 pub(super) const LONGEST: usize = 4 << 10;
 
-/// Begins a session if the form has a valid token. Otherwise shows the form again. The service refuses such forms from
-/// other sites before.
+/// Begins a session if the form has a valid token. Otherwise shows the form again. A form from another site is refused
+/// before this handler runs.
 pub(super) async fn sign_in(
     State(service): State<Service>,
     Extension(sessions): Open,

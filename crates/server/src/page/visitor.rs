@@ -146,5 +146,5 @@ impl FromRequestParts<Service> for Visitor {
     }
 }
 
-/// Extracts the sessions of all browsers in a handler.
+/// An extractor that gives a handler the sessions of all browsers.
 pub(super) type Open = Extension<Arc<Sessions>>;

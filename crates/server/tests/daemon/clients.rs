@@ -86,7 +86,7 @@ impl Http {
     }
 }
 
-/// Returns the path of the timer with this key in the namespace `default`.
+/// Returns the path of the timer with the key `key` in the namespace `default`.
 pub(crate) fn timer(key: &str) -> String {
     format!("/v1/namespaces/default/timers/{key}")
 }

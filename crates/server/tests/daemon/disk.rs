@@ -157,8 +157,8 @@ async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Rang
     assert!(moments.is_empty(), "{moments:?}");
 }
 
-/// A client fills the disk until the service refuses timers. Then another program fills it to the last byte.
-/// `TOURBILLON_DISK` is the size of the file system in MiB.
+/// A client fills the disk until the service refuses timers. Then another program fills the disk to the last byte. The
+/// environment variable `TOURBILLON_DISK` is the size of the file system in MiB.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_service_starts() {

@@ -119,7 +119,7 @@ fn is_excluded(path: &Path) -> bool {
 
 /// Returns the files of the repository that the build of the program reads.
 ///
-/// If git is installed, these are all files that git lists. They always include the manifests of the workspace. They
+/// They include all files that git lists, if git is installed. They always include the manifests of the workspace. They
 /// also include the first file of each target, because cargo refuses a manifest without this file.
 fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tourbillon_fault::{Server, Watched, eventually};
 
-/// The pause between the creations of two timers.
+/// The pause between two creations of timers by a test.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The time from a timer's creation to its due moment.
 const DELAY: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ const SLASH: &str = "/";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// Starts a service, and stores timers in all phases.
+/// Starts a service for a test of the pages, and stores timers in all phases.
 async fn filled() -> Rig {
     let rig = Rig::start().await;
     for number in 0..120_u64 {

@@ -44,7 +44,8 @@ impl Failure {
         Self { code, message: None, problem: None, is_reader_gone: false }
     }
 
-    /// Returns the failure's text for people, or as one line of JSON if `is_json` is set.
+    /// Returns the text that the program prints for the failure. With `is_json` it is one line of JSON, and otherwise a
+    /// line for people. `None` if the failure has no message.
     pub(crate) fn text(&self, is_json: bool) -> Option<String> {
         let message = self.message.as_ref()?;
         Some(if is_json {

@@ -28,7 +28,7 @@ struct Range {
     ports: Vec<i64>,
 }
 
-/// Asks a node by `CLUSTER SLOTS` which primaries own which ranges of slots.
+/// Asks a node by `CLUSTER SLOTS` for the ranges of hash slots and their owners.
 fn ranges(node: &Server) -> Vec<Range> {
     let fields = |value| match value {
         Value::Array(fields) => fields,

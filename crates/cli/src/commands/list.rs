@@ -138,7 +138,7 @@ fn target(timer: &Timer) -> String {
     }
 }
 
-/// Lists the timers that meet the conditions which the user gives as flags.
+/// Lists the timers that meet the conditions in the user's flags.
 pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let mut wanted = timers.list();
     if let Some(phase) = list.phase {

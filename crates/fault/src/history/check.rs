@@ -55,7 +55,7 @@ pub enum Broken {
     /// I6: the series with this id has not delivered one of its instants. The number is the instant, in milliseconds of
     /// UTC.
     InstantMissing(Id, u64),
-    /// I7: the store's check of its own data has found damage, which the text describes.
+    /// I7: the store's check of its own data has found damage. The text describes the damage.
     Structure(String),
     /// I7: the store's counters and its content disagree. The first number is the counted timers, the second the stored
     /// timers.

@@ -23,7 +23,7 @@ pub const KIND: &str = "fault";
 /// How long a timer waits for its next delivery after its handler has failed on purpose.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The settings with which a node, a process that delivers timers, starts.
+/// The settings with which a node starts. A node is a process that delivers timers.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
     /// The Redis servers that store the timers.

@@ -436,7 +436,7 @@ impl Stage {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Calls `act`, which harms the servers or the network. Records the time that the call took as a fault.
+    /// Calls `act`, which harms the servers or the network. Records a fault from the beginning to the end of the call.
     pub fn harm<T>(&mut self, cause: Cause, act: impl FnOnce(&mut Self) -> T) -> T {
         let from = moment();
         let result = act(self);
@@ -444,8 +444,8 @@ impl Stage {
         result
     }
 
-    /// Calls `act`, which harms the network of the node with the index `node`. Records the time that the call took as a
-    /// fault of this node.
+    /// Calls `act`, which harms the network of the node with the index `node`. Records a fault of this node from the
+    /// beginning to the end of the call.
     pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
         let (from, name) = (moment(), self.nodes[node].name.clone());
         let result = act();

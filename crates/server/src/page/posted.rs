@@ -65,8 +65,7 @@ impl Fields {
     }
 }
 
-/// A form that a visitor has sent from one of the service's own pages. The visitor's CSRF token in the form proves
-/// this.
+/// A form that a visitor has sent from the service's own pages. The visitor's CSRF token in the form proves its origin.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) visitor: Visitor,

@@ -122,8 +122,8 @@ pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 impl FromRequestParts<Service> for Visitor {
     type Rejection = Response;
 
-    /// Determines the sender of a request. Fails if the sender has not signed in: then the answer redirects to the form
-    /// in which visitors sign in.
+    /// Determines the sender of a request. If the sender has not signed in, fails with a redirect to the form in which
+    /// visitors sign in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
         let visitor = visitor(parts, service).inspect(|visitor| {
             note_known(&parts.extensions);

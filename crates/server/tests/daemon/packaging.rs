@@ -179,8 +179,8 @@ fn calls(entry: &str) -> BTreeSet<String> {
     lines.flat_map(calls).collect()
 }
 
-/// The system calls that the service can do without, each with its benefit. If the filter refused one, only this test
-/// would notice.
+/// System calls that the service can do without, each with its benefit. If the filter refused such a call, only this
+/// test would notice.
 const CALLS: &[(&str, &str)] = &[
     ("membarrier", "without it each timer costs a fence"),
     ("prctl", "sleeps that end on time"),

@@ -220,8 +220,8 @@ impl<'d> Generator<'d> {
         object
     }
 
-    /// Repairs the fields of an object that exclude each other: keeps at most one of each group. Adds a field of the
-    /// group if the schema requires one.
+    /// Repairs the fields of an object that exclude each other. Keeps at most one field of each group, and adds a field
+    /// if the schema requires the group.
     fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
         object.retain(|_, value| !value.is_null());
         for names in EXCLUSIVE {

@@ -32,7 +32,7 @@ pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// The name of the origin of a setting that nobody has set.
+/// The word that `config` prints as the origin of a setting with its default value.
 const DEFAULT: &str = "default";
 
 /// A setting: its name, its value, and the origin of the value.
@@ -43,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// The settings with which the program runs, each with its origin.
+/// The settings with which the program runs. Each setting knows its origin, such as a flag or a variable.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,
@@ -68,7 +68,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the path of the settings file, and whether it is an error if this file is missing.
+/// Returns the path of the settings file, and whether the user named the file. Only a named file must exist.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));
@@ -87,7 +87,8 @@ fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
 }
 
 impl Config {
-    /// Reads all settings. Fails if the user names a settings file that does not exist.
+    /// Reads the settings from flags, environment variables and the settings file. Fails if the user names a settings
+    /// file that does not exist.
     pub(crate) fn load(flags: &Flags) -> Result<Self, Failure> {
         let (mut file, mut path) = (File::default(), PathBuf::new());
         if let Some((found, is_named)) = file_path(flags.config.as_deref()) {
@@ -127,7 +128,7 @@ impl Config {
         })
     }
 
-    /// Returns all settings, each with the origin of its value.
+    /// Returns all settings. Each setting has the origin of its value.
     pub(crate) fn settings(&self) -> [&Setting; 5] {
         [&self.url, &self.token_file, &self.namespace, &self.ca, &self.timeout]
     }
@@ -136,7 +137,8 @@ impl Config {
         self.namespace.value.as_deref().unwrap_or("default")
     }
 
-    /// Returns the namespace that a flag, a variable or the file names. `None` if the namespace is the default.
+    /// Returns the namespace that the user has set by a flag, a variable or the settings file. `None` if nobody has set
+    /// a namespace.
     pub(crate) fn named_namespace(&self) -> Option<&str> {
         let is_named = self.namespace.origin != DEFAULT;
         self.namespace.value.as_deref().filter(|_| is_named)
@@ -151,7 +153,7 @@ impl Config {
             .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
-    /// Makes a client of the service with these settings.
+    /// Makes a client that calls the service with these settings: the URL, the token, the certificates and the timeout.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.url()).timeout(self.timeout()?);
         if let Some(path) = &self.token_file.value {

@@ -196,8 +196,8 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Checks that the groups of arguments which exclude each other have no further members. clap puts all arguments of
-    /// a struct into the struct's group, so a flag with another purpose needs a struct of its own.
+    /// Checks that each group of flags that exclude each other has only these flags. clap adds all arguments of a
+    /// struct to the struct's group. So a flag with another purpose needs a struct of its own.
     #[test]
     fn a_flag_excludes_no_other_by_being_beside_it() {
         fn groups(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {

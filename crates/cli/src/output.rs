@@ -4,14 +4,14 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::io::{self, Write as _};
 
-/// Prints results as JSON if the user gives the flag `--json`, and otherwise for people.
+/// Prints the results of commands. The flag `--json` selects JSON. Without the flag, prints text for people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
 }
 
 impl Output {
-    /// Prints a value as one line of JSON, or for people as the line that `line` makes from it.
+    /// Prints a value as one line of JSON. For people, prints the line that `line` makes of the value.
     pub(crate) fn value<T: Serialize>(self, value: &T, line: impl FnOnce(&T) -> String) -> io::Result<()> {
         if self.is_json { self.json(value) } else { print(&line(value)) }
     }
@@ -21,7 +21,8 @@ impl Output {
         print(&serde_json::to_string(value)?)
     }
 
-    /// Prints each value as one line of JSON. For people, prints all values as a table with these columns.
+    /// Prints each value as one line of JSON. For people, prints a table: `columns` are its headings, and `row` makes
+    /// its rows.
     pub(crate) fn list<T: Serialize, const N: usize>(
         self,
         values: &[T],
@@ -34,8 +35,8 @@ impl Output {
         print(&table(Some(columns), values.iter().map(row)))
     }
 
-    /// Prints a value as one line of JSON. For people, prints a line for each of the value's fields whose text is not
-    /// empty.
+    /// Prints a value as one line of JSON. For people, prints each field of the value on its own line, and leaves empty
+    /// fields out.
     pub(crate) fn fields<T: Serialize>(
         self,
         value: &T,
@@ -57,7 +58,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Builds a table with aligned columns. Control characters in cells are escaped.
+/// Builds a table with aligned columns. Escapes control characters in the cells.
 pub(crate) fn table<const N: usize>(
     columns: Option<[&str; N]>,
     rows: impl Iterator<Item = [String; N]>,
@@ -93,7 +94,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns the text with which JSON writes a value, such as the word for a variant of an enum.
+/// Returns the JSON text of a value without quotes, such as the word for a variant of an enum.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -4,7 +4,8 @@
 //! here.
 #![forbid(unsafe_code)]
 
-/// Includes the pages as the docs of modules. The package does not contain the pages, so only a doc test reads them.
+/// Includes the pages of the guide as the docs of modules. Only a doc test reads the pages, because the package does
+/// not contain them.
 macro_rules! pages {
     ($($module:ident = $file:literal),* $(,)?) => {
         $(

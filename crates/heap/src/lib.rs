@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-/// Gives free memory back to the system. Returns whether there was any.
+/// Gives free memory of the heap back to the system. Returns whether any memory was given back.
 ///
-/// With another allocator than glibc's, does nothing and returns false. Other allocators give memory back by
-/// themselves, or have no call for it.
+/// Works only with the allocator of glibc. With another allocator, does nothing and returns false. Other allocators
+/// give memory back by themselves, or have no call for it.
 ///
 /// The call takes some milliseconds for each hundred megabytes of freed memory. During the call, other threads that
 /// allocate may wait for the part of the heap that they use. Any thread may call the function at any time.
@@ -24,7 +24,7 @@ pub fn give_back() -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the memory of this process that is in RAM, in MiB.
+    /// Returns how much memory of this process is in RAM, in MiB.
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -22,19 +22,20 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The number of timers of the well-behaved tenant.
+/// The number of timers that the well-behaved tenant makes.
 const TIMERS: usize = 1_000;
-/// The pause between the creations of two of these timers.
+/// The pause between two creations of the well-behaved tenant.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The number of timers in a herd: they are all due at the same moment.
+/// The number of timers in a herd. All timers of a herd are due at the same moment.
 const HERD: usize = 200_000;
-/// The number of host names whose name server is silent. Each name has a hundred timers.
+/// The number of host names whose name server never answers. A hundred timers call each name.
 const NAMES: usize = 100;
 
 type Lateness = Arc<Mutex<Vec<Duration>>>;
 
-/// Starts a receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
+/// Starts a receiver of callbacks with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers. Returns
+/// the lateness of the accepted callbacks, and the receiver's address.
 async fn receiver() -> (Lateness, SocketAddr) {
     let lateness = Lateness::default();
     let app = Router::new()
@@ -79,21 +80,21 @@ async fn place(app: &Router, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// Sorts the numbers, and returns their percentile `of_hundred`.
+/// Sorts the numbers. Returns their percentile `of_hundred`, from 1 to 100.
 fn percentile(numbers: &mut [Duration], of_hundred: usize) -> Duration {
     numbers.sort_unstable();
     numbers[(numbers.len() * of_hundred).div_ceil(100).saturating_sub(1)]
 }
 
-/// The kinds of timers that a hostile tenant makes. Its limits permit all of them.
+/// The kind of load that a hostile tenant makes beside the well-behaved tenant. Its limits permit this load.
 #[derive(Clone, Copy)]
 enum Hostile {
     Nobody,
-    /// Timers for paths that refuse or never answer, on the host that the well-behaved tenant calls.
+    /// The hostile tenant makes timers for the well-behaved tenant's host. Their paths refuse or never answer.
     Host,
-    /// A herd of timers that are due at the same moment, for another host.
+    /// The hostile tenant makes timers for another host. All of them are due at the same moment.
     Herd,
-    /// Timers for host names whose name server never answers.
+    /// The hostile tenant makes timers for host names whose name server never answers.
     Names,
 }
 

@@ -10,28 +10,28 @@ use tokio::time::{MissedTickBehavior, interval};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Callback, NewTimer, Pull};
 
-/// Describes the timers that the load makes.
+/// Describes the timers that a measurement creates. All of them are equal.
 pub(super) struct Work {
     pub(super) delay_ms: u64,
-    /// The URL of the receiver. `None` if the timers go to a queue.
+    /// The URL that each timer calls. `None` if the timers go to the queue `bench` instead.
     pub(super) url: Option<String>,
     pub(super) body: String,
     pub(super) label: String,
 }
 
-/// The counts and times of a load.
+/// The numbers of created timers and of failed requests, and the time that each creation took.
 pub(super) struct Load {
     pub(super) created: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) first_error: Option<String>,
-    /// The times from the requests to the answers, in microseconds.
+    /// The time from each creation's request to its answer, in microseconds.
     pub(super) latency: Histogram<u64>,
-    /// The ids of the timers that were made. Empty unless callbacks are expected.
+    /// The ids of the created timers. Empty if the timers have no callbacks.
     pub(super) ids: Vec<Box<str>>,
 }
 
-/// Makes a histogram for microseconds, up to an hour.
+/// Makes an empty histogram for durations of up to an hour, in microseconds.
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3)
         .map_err(|error| Failure::new(Code::NotFulfilled, error.to_string()))
@@ -43,7 +43,8 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Makes timers for the time `length`. Dropping the future closes the connections.
+    /// Creates timers over `connections` connections until the time `length` has passed. Dropping the future closes the
+    /// connections.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,

@@ -61,7 +61,7 @@ enum Kind {
     Callback,
 }
 
-/// The percentiles of some measured times, in milliseconds.
+/// The percentiles of measured durations, in milliseconds.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_ms: f64,
@@ -87,7 +87,7 @@ impl Percentiles {
     }
 }
 
-/// The result of a measurement.
+/// The result of the command `bench`, as the program prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     kind: Kind,
@@ -99,40 +99,40 @@ struct Report {
     creation: Percentiles,
     /// The number of creations that failed for certain, so their timers do not exist.
     failed: u64,
-    /// The number of creations whose outcome is unknown, since no answer came.
+    /// The number of creations whose outcome is unknown, because the connection broke before an answer came.
     unknown: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// Whether the service's own counts agree with the counts of this report.
+    /// The comparison of the service's counts with the counts of this report.
     check: Check,
 }
 
-/// The numbers and times of the callbacks that arrived.
+/// The callbacks that arrived at the receiver of the command `bench`: their number and their lateness.
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
     /// The number of callbacks that arrived more than once. The service may repeat a callback.
     repeated: u64,
     arrived_per_second: f64,
-    /// The time from the due moment to the arrival. The service's clock gives the first, this process's clock the
-    /// second.
+    /// How long after its due moment each callback arrived. The due moment follows the service's clock, and the arrival
+    /// this process's clock.
     lateness: Percentiles,
 }
 
-/// The result of a comparison of this program's counts with the service's counts.
+/// The result of comparing this program's counts with the service's counts.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
     text: String,
 }
 
-/// The namespace and the label under which a measurement makes its timers.
+/// The namespace and the label of the timers that a measurement creates.
 struct Place {
     timers: Namespace,
     name: String,
-    /// Whether the measurement has made the namespace for itself, and removes it at the end.
+    /// Whether the measurement created the namespace. If so, the end of the measurement removes the namespace.
     is_own: bool,
     label: String,
 }
@@ -151,8 +151,8 @@ impl Place {
         }
     }
 
-    /// Returns the number of timers of this measurement that the service stores. In a namespace of its own, reads the
-    /// namespace's counters. Otherwise counts the listed timers.
+    /// Returns the number of stored timers that the measurement created. If the measurement created the namespace,
+    /// reads the namespace's counters. Otherwise counts the timers with the measurement's label.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -162,7 +162,8 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes everything that the measurement has made, and also timers whose creation was interrupted.
+    /// Removes every timer of the measurement, including timers whose creation was interrupted. Also removes the
+    /// namespace if the measurement created the namespace.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();
@@ -192,7 +193,7 @@ impl Place {
     }
 }
 
-/// Runs a measurement. Always removes the timers that it has made, also after Ctrl-C.
+/// Runs a measurement and prints its report. Removes the created timers at the end, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,
@@ -287,7 +288,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds.max(0.001)
 }
 
-/// Compares the number of stored timers with the number of successful creations.
+/// Compares the number of stored timers with the number of creations that succeeded.
 async fn check_stored(place: &Place, load: &Load) -> Result<Check, Failure> {
     let stored = place.stored().await?;
     let by = if place.is_own { "counts" } else { "lists" };

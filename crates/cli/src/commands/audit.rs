@@ -33,7 +33,7 @@ fn action(text: &str) -> Result<AuditAction, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-/// The greatest number of entries that the service returns in a page.
+/// The greatest number of entries that the service returns in one page of the audit trail.
 const PAGE: u64 = 200;
 
 /// Prints the audit trail, the newest entry first. If the settings name a namespace, prints only the entries of this

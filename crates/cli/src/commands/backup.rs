@@ -20,7 +20,7 @@ pub(crate) struct Backup {
     file: PathBuf,
 }
 
-/// The pause between two prints of the progress on a terminal.
+/// How often a terminal shows the progress of a backup.
 const PAUSE: Duration = Duration::from_millis(250);
 
 fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
@@ -28,7 +28,7 @@ fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
     move |error| Failure::new(Code::NotFulfilled, format!("{}: {error}", path.display()))
 }
 
-/// Prints the number of copied bytes on a terminal. When it is dropped, it erases the printed line.
+/// Prints the number of copied bytes on a terminal. Dropping the value erases the printed line.
 struct Progress {
     is_shown: bool,
     bytes: u64,
@@ -54,7 +54,7 @@ impl Drop for Progress {
     }
 }
 
-/// Copies the service's data to `to`. Returns the number of timers once the copy is complete.
+/// Copies the service's data to the writer `to`. Returns the number of copied timers.
 async fn copy(
     client: &Client,
     to: &mut (impl Write + Send),

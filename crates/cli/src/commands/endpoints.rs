@@ -6,7 +6,7 @@ use crate::parse;
 use tourbillon_client::Client;
 use tourbillon_client::api::Endpoint;
 
-/// Prints the hosts to which callbacks go, with their breakers and times.
+/// Prints the hosts to which callbacks go. A line has the state of the host's circuit breaker and its response times.
 pub(crate) async fn endpoints(client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.endpoints().await?;
     let columns = [
@@ -40,8 +40,8 @@ fn row(endpoint: &Endpoint) -> [String; 10] {
     ]
 }
 
-/// Returns the share of recent callbacks that failed, in per cent. It is rounded up, so only a host without failures
-/// shows zero.
+/// Returns `errors` as a percentage of `all`, rounded up. So only a host without failures shows zero. Returns an empty
+/// text if `all` is zero.
 fn share(errors: u64, all: u64) -> String {
     if all == 0 {
         return String::new();

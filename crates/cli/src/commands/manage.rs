@@ -84,7 +84,7 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// Returns the namespace's limits, with the changes that the flags ask for. Limits without a flag stay as they are.
+/// Returns the limits of a namespace with the user's flags applied. A limit without a flag stays as it is.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)
@@ -109,7 +109,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
 }
 
-/// Runs a command about namespaces.
+/// Runs the command that the user gives for namespaces, such as `list`, `set` or `delete`.
 pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
     match ns {
         Ns::List => {

@@ -16,7 +16,7 @@ pub(crate) struct Which {
     shards: bool,
 }
 
-/// Prints the nodes. Prints the shards instead if the user gives the flag `--shards`.
+/// Prints the nodes that share the timers. With the flag `--shards`, prints the shards of the timers instead.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

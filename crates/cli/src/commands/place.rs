@@ -112,10 +112,10 @@ impl From<Present> for IfPresent {
     }
 }
 
-/// The largest file that a command reads, in bytes. The service accepts no timer of this size.
+/// The size of the largest file that a command reads, in bytes. The service accepts only smaller timers.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a file, or the standard input if the path is `-`.
+/// Reads the file at `path`, or the standard input if `path` is `-`. Fails if the content is larger than [`LARGEST`].
 pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if path == "-" {
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Builds a timer from the file and the flags. A flag wins over the same field in the file.
+/// Builds a timer from the file that `--file` names and from the flags. A flag wins over the same field in the file.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -186,7 +186,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Makes a timer on the service. Prints whether it was made, or replaced or kept another timer.
+/// Creates a timer on the service. Prints whether the timer is new, or whether it replaced or kept an old timer.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

@@ -22,7 +22,7 @@ pub(crate) struct Tail {
     count: Option<u64>,
 }
 
-/// Prints events as they happen. Connects again if the connection breaks.
+/// Prints the service's events as they happen. If the connection breaks, connects again.
 pub(crate) async fn tail(
     tail: Tail,
     client: &Client,
@@ -68,7 +68,7 @@ fn line(event: &Event) -> String {
     plain(&line)
 }
 
-/// Prints the service's numbers once.
+/// Prints the service's counters once, such as the number of pending timers.
 pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure> {
     let stats = client.stats().await?;
     if output.is_json {
@@ -77,7 +77,8 @@ pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure
     Ok(print(&text(&stats, None))?)
 }
 
-/// Returns the service's numbers as a table. If `before` has earlier numbers, the table also shows rates.
+/// Formats the service's counters as a table. If the caller passes earlier counters as `before`, the table also shows
+/// rates.
 fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     let rate = |now: u64, count: fn(&ServiceStats) -> u64| {
         let Some(before) = before else { return String::new() };
@@ -134,7 +135,7 @@ impl Screen {
         Ok(Self)
     }
 
-    /// Replaces the text on the screen without flicker.
+    /// Replaces the text on the screen. The screen does not flicker, because new characters overwrite the old text.
     fn show(&self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         write!(out, "\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\r\n"))?;
@@ -149,7 +150,8 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the service's numbers until the user presses Ctrl-C. Prints them only once if the output is not a terminal.
+/// Shows the service's counters until the user presses Ctrl-C. Prints the counters only once if the output is not a
+/// terminal.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
@@ -162,7 +164,8 @@ pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) ->
     }
 }
 
-/// Shows the service's numbers again and again. If the service cannot be reached, the title shows the error.
+/// Shows the service's counters, and refreshes them without end. If the service cannot be reached, the title shows the
+/// error.
 async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;

@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 
 const URL: &str = "http://127.0.0.1:9999/hook";
 
-/// Starts a service that sends these pieces as its backup. `then` says what follows: silence, an error, or the end.
-/// Returns the service's URL.
+/// Starts a fake service that answers a backup request with `pieces`. After them comes silence, an error or the end, as
+/// `then` says. Returns the service's URL.
 async fn sends(pieces: Vec<&'static str>, then: Then) -> String {
     let app = axum::Router::new().fallback(async move || {
         let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));

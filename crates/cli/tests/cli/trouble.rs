@@ -49,7 +49,7 @@ async fn each_problem_has_its_exit_code() {
     }
 }
 
-/// Starts a server that reads a request and closes the connection without an answer. Returns its URL.
+/// Starts a server that reads one request and closes the connection without an answer. Returns the server's URL.
 async fn breaking() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

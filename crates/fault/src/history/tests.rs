@@ -7,7 +7,7 @@ use std::fs;
 const WALL: u64 = 1_000_000_000_000;
 const SECOND: u64 = 1_000_000;
 
-/// A history under construction. Its moments are whole seconds.
+/// Builds a history for a test. Its moments are whole seconds.
 #[derive(Default)]
 struct Story {
     records: Vec<Record>,
@@ -16,7 +16,7 @@ struct Story {
     end: End,
 }
 
-/// Returns the due moment of a second of the test, in milliseconds.
+/// Converts a second of the test to a timer's due moment, in milliseconds of UTC.
 fn due(second: u64) -> u64 {
     (second * SECOND + WALL) / 1_000
 }
@@ -46,7 +46,7 @@ impl Story {
         self
     }
 
-    /// Adds a call that takes several seconds.
+    /// Adds a call whose answer comes in a later second than the call.
     fn long_call(mut self, asked: u64, answered: u64, call: Call, answer: Answer) -> Self {
         self.calls += 1;
         self.records.push(Record::Invoked(asked * SECOND, self.calls, call));

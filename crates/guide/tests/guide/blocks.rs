@@ -3,44 +3,46 @@
 use crate::of_repository;
 use std::fs;
 
-/// A page of the guide, with the name of its file.
+/// A page of the guide: the name of its file, and its text.
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// A code block between two fences (lines of three backticks).
+/// A code block of a page. It stands between two fences, lines of three backticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The number of the line with the first fence.
+    /// The number of the page's line with the block's first fence.
     pub(crate) line: usize,
-    /// The text behind the first fence, such as `sh` or `text of NAME`.
+    /// The text behind the block's first fence, such as `sh` or `text of NAME`.
     pub(crate) info: String,
     pub(crate) text: String,
 }
 
-/// The way in which a test checks a block: the table in `main.rs` lists them.
+/// The way in which a test checks a code block. The table in `main.rs` lists all ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     DocTest,
     Run,
     Until,
     Background,
-    /// The output of the commands in the block before.
+    /// The block shows the output of the commands in the block before it.
     Output,
-    /// The output of the program with this name, which a block before has started in the background.
+    /// The block shows the output of a program that an earlier block has started in the background. The text is the
+    /// program's name.
     OutputOf(String),
     PartOf(String),
     Settings,
     C,
-    /// A configuration of Prometheus.
+    /// The block is a configuration of Prometheus.
     Prometheus,
-    /// A configuration of a proxy. The tests of the service run the proxy with it.
+    /// The block is a configuration of a proxy. The tests of the service run the proxy with this configuration.
     Proxy,
 }
 
 impl Block {
-    /// Returns the way in which a test checks the block. `None` if no test does.
+    /// Returns the way in which a test checks the block. `before` is the block before it on the page. `None` if no test
+    /// checks the block.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
         let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));
         match self.info.split_once(' ').map_or((&*self.info, ""), |(language, rest)| (language, rest)) {
@@ -62,7 +64,7 @@ impl Block {
     }
 }
 
-/// Returns the blocks of a page, in their order.
+/// Returns the code blocks of a page, in the page's order.
 pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -83,7 +85,8 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns the blocks of a page, each with the way in which a test checks it. Panics at a block that no test checks.
+/// Returns the code blocks of a page, each with the way in which a test checks it. Panics at a block that no test
+/// checks.
 pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     let all = blocks(&page.text);
     let mut uses = Vec::new();
@@ -96,7 +99,7 @@ pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     uses
 }
 
-/// Reads the pages of the guide.
+/// Reads all pages of the guide.
 pub(crate) fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(of_repository("docs/guide")).unwrap() {
@@ -110,7 +113,8 @@ pub(crate) fn pages() -> Vec<Page> {
     pages
 }
 
-/// Returns the blocks of all pages that are checked in this way, each with the name of its page.
+/// Returns the code blocks of all pages that a test checks in the way `usage`. With each block comes the name of its
+/// page.
 pub(crate) fn all_of(usage: &Use) -> Vec<(String, Block)> {
     let mut found = Vec::new();
     for page in pages() {
@@ -126,8 +130,8 @@ fn a_test_looks_at_each_block() {
     assert!(count > 40, "{count} blocks");
 }
 
-/// The service's test of proxies reads a single page, and a single block for each proxy. So no other page may have such
-/// a block.
+/// The service's test of proxies reads only the page on proxies, and one code block for each proxy. So no other page
+/// may have a block for a proxy.
 #[test]
 fn the_proxies_are_on_their_page() {
     let blocks = all_of(&Use::Proxy);
@@ -185,8 +189,8 @@ fn the_receiver_of_the_guide_is_the_program_of_that_name() {
     assert!(blocks.iter().any(|(_, block)| block.text.contains("fn main") && source.ends_with(&block.text)));
 }
 
-/// Returns whether the lines stand in the text, one after another. Empty lines do not count, and neither do spaces and
-/// `#` at the beginning of a line.
+/// Returns whether `lines` stand in `text`, one after another. Ignores empty lines, and spaces and `#` at the beginning
+/// of a line.
 fn stand_in(lines: &str, text: &str) -> bool {
     let bare = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| line.trim_start_matches(['#', ' ']).trim_end().to_owned());

@@ -26,12 +26,12 @@ mod states;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Returns the path of a file or folder in the repository.
+/// Returns the absolute path of a file or folder in the repository.
 fn of_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Returns whether a program is installed. If it is not, prints that the test which needs it is skipped.
+/// Returns whether a program is installed. If not, prints that the test is skipped because it needs the program.
 fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

@@ -5,10 +5,10 @@ use crate::shell::{Background, Shell, name_of, programs, shows, wait};
 use crate::{is_installed, of_repository};
 use std::fs;
 
-/// The address that the service has on the pages.
+/// The address at which the service listens on the pages of the guide.
 const SERVICE: &str = "127.0.0.1:7670";
 
-/// Pairs of addresses: the address on the page, and the address at which the program really listens.
+/// The addresses of programs in pairs: the address on the page, and the address at which the program really listens.
 struct Places(Vec<(String, String)>);
 
 impl Places {
@@ -30,7 +30,7 @@ fn manifest(package: &str) -> String {
     manifest
 }
 
-/// Removes the commands of cargo from a block. Checks that the packages and features which these commands name exist.
+/// Removes the commands of cargo from a code block. Checks that the packages and features in these commands exist.
 fn without_cargo(block: &str) -> String {
     let mut kept = Vec::new();
     for line in block.lines() {
@@ -77,7 +77,7 @@ fn without_cargo(block: &str) -> String {
     kept.join("\n")
 }
 
-/// Runs the blocks of a page in their order. Returns the number of blocks that ran.
+/// Runs the code blocks of a page in the page's order. Returns the number of blocks that ran.
 fn follow(page: &Page) -> usize {
     let uses = uses(page);
     if !uses.iter().any(|(_, usage)| matches!(usage, Use::Run | Use::Until | Use::Background)) {

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use tourbillon_durable::state::TRANSITIONS;
 
-/// A change from a state to another state.
+/// A change of a timer's state: the state before, and the state after.
 type Change = (String, String);
 
 fn read(file: &str) -> String {
     fs::read_to_string(of_repository("docs/guide").join(file)).unwrap()
 }
 
-/// Returns the changes of state that the library permits. An event that leaves the state as it is does not count, since
-/// users do not see it.
+/// Returns the changes of a timer's state that the library permits. Leaves out events that do not change the state,
+/// because users do not see them.
 fn changes() -> BTreeSet<Change> {
     let changes = TRANSITIONS.iter().flat_map(|(from, _, to)| to.iter().map(move |to| (from, to)));
     let words =
@@ -21,14 +21,15 @@ fn changes() -> BTreeSet<Change> {
     words.filter(|(from, to)| from != to).collect()
 }
 
-/// Returns the changes that the picture shows as arrows. The id of an arrow's group names the two states.
+/// Returns the changes of a timer's state that a diagram shows as arrows. The id of an arrow's group names the two
+/// states.
 fn arrows(picture: &str) -> BTreeSet<Change> {
     let ids = picture.split("<g id=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     ids.filter_map(|(id, _)| id.split_once('-')).map(|(from, to)| (from.to_owned(), to.to_owned())).collect()
 }
 
-/// Returns the changes that the table shows. A row names several states in the first column, and the state to which
-/// they change in the second.
+/// Returns the changes of a timer's state that the page's table shows. A row's first column names the states before,
+/// and the second column the state after.
 fn rows(page: &str) -> BTreeSet<Change> {
     let lines = page.lines().skip_while(|line| !line.starts_with("| from | to |")).skip(2);
     let rows = lines.map_while(|line| line.strip_prefix("| "));

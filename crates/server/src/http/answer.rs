@@ -10,10 +10,10 @@ use serde::Serialize;
 use tourbillon_api::{Problem, ProblemKind, Readiness};
 use tracing::{error, field, warn};
 
-/// The result of a handler: an answer, or the problem that the client gets instead.
+/// The result of a request's handler: an answer, or a problem that the client gets instead.
 pub(super) type Answer<T> = Result<T, Refused>;
 
-/// A problem that a handler returns instead of an answer. As a response it becomes the answer to the client.
+/// A problem that a handler returns instead of an answer. As a response it becomes an error for the client.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Problem);
 
@@ -32,8 +32,8 @@ impl IntoResponse for Refused {
 }
 
 impl Refused {
-    /// Makes the answer to the request with this id. Code outside of the routes needs it, since no current request is
-    /// known there.
+    /// Makes the answer to the request that has the id `id`. Code outside of the routes needs this function, because no
+    /// current request is known there.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
         let mut response = response(&problem, &problem, Some(id));
@@ -42,7 +42,7 @@ impl Refused {
     }
 }
 
-/// Logs a request that was not fulfilled, if an administrator may have to act.
+/// Logs that a request failed, if the problem may need an administrator.
 fn log(problem: &Problem, id: Option<&RequestId>) {
     let (kind, detail, request) = (problem.kind.path(), &*problem.detail, id.map(RequestId::text));
     match problem.kind {
@@ -60,7 +60,7 @@ fn log(problem: &Problem, id: Option<&RequestId>) {
     }
 }
 
-/// The body of an answer, with the id of the request that it answers.
+/// The body of an error answer, with the id of the request to which the answer belongs.
 #[derive(Serialize)]
 struct Named<'a, T> {
     #[serde(flatten)]
@@ -69,8 +69,7 @@ struct Named<'a, T> {
     request_id: Option<&'a str>,
 }
 
-/// Makes the answer for a problem. `body` becomes the answer's body: it has the members of the problem, and may have
-/// further members.
+/// Makes the answer that reports a problem. `body` is the answer's body: the problem, possibly with more fields.
 fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = Named { body, request_id: id.map(RequestId::text) };

@@ -20,12 +20,12 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(back_up))
 }
 
-/// The size of a piece of the backup, in bytes.
+/// The size in which a backup is sent piece by piece, in bytes.
 const PIECE: usize = 64 << 10;
-/// The greatest number of pieces that wait until the client reads them.
+/// The greatest number of a backup's pieces that wait until the client reads them.
 const WAITING: usize = 4;
 
-/// A writer whose bytes go to the client that reads the answer. Writing fails once the client has gone.
+/// A writer that sends its bytes to the client of a backup. Writing fails once the client has gone.
 struct ToReader(mpsc::Sender<io::Result<Bytes>>);
 
 impl io::Write for ToReader {
@@ -40,10 +40,10 @@ impl io::Write for ToReader {
     }
 }
 
-/// Writes a backup piece by piece, and blocks the calling thread.
+/// Writes a backup to the client piece by piece. Blocks the calling thread.
 ///
-/// After an error the connection is cut, since the client must not take the copy for complete. The audit trail notes
-/// the backup as done once the client has taken the last piece.
+/// An error cuts the connection, so that the client does not take the copy for complete. The audit trail notes the
+/// backup as done once the client has taken the last piece.
 fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
     match backup.write(to) {
@@ -59,7 +59,7 @@ fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, 
     }
 }
 
-/// The pieces of a backup as a stream. The stream ends early if the service stops.
+/// The pieces of a backup as a stream for the client. The stream ends early if the service stops.
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     stop: Stop,

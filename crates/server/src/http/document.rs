@@ -18,7 +18,8 @@ const PROBLEM: &str = "application/problem+json";
 /// The media type of a stream of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
-/// Completes the document that the routes describe: adds its title, the problems, the tokens, and the rules for values.
+/// Completes the OpenAPI document that the routes describe. Adds its title, the problems, the tokens, and the rules for
+/// values.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document.info = InfoBuilder::new()
         .title("tourbillond")
@@ -51,7 +52,7 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document
 }
 
-/// Returns the schema of a problem as answers have it: with the id of the request.
+/// Returns the schema of a problem as answers carry it: with the id of the request.
 fn problem() -> RefOr<Schema> {
     let mut schema = Problem::schema();
     if let RefOr::T(Schema::Object(object)) = &mut schema {
@@ -63,7 +64,7 @@ fn problem() -> RefOr<Schema> {
     schema
 }
 
-/// Returns the operations of a path, each with its method.
+/// Returns the operations that the OpenAPI document has for a path, each with its method.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     let all = [
@@ -118,32 +119,32 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// The text of the document that `/openapi.json` serves. All services of a process serve the same text.
+/// The text of the OpenAPI document, as `/openapi.json` serves it. All services of a process serve the same text.
 static TEXT: OnceLock<String> = OnceLock::new();
 
-/// Writes the document as a text. From then on, [`text`] returns it.
+/// Converts the OpenAPI document to its text. From then on, [`text`] returns this text.
 pub(super) fn publish(document: &OpenApi) {
     TEXT.get_or_init(|| document.to_pretty_json().unwrap_or_default() + "\n");
 }
 
-/// Returns the text of the document. Empty before [`publish`] was called.
+/// Returns the text of the OpenAPI document. The text is empty before the first call of [`publish`].
 pub(super) fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
-/// The query parameters that requests may have, by the request's path and method.
+/// The names of the query parameters that requests may have, by the request's path and method.
 pub(super) struct Queries(matchit::Router<BTreeMap<String, BTreeSet<String>>>);
 
 impl Queries {
-    /// Returns the names of the query parameters that a request may have. `None` if the document does not have the
-    /// request's path or method.
+    /// Returns the names of the query parameters that a request may have. `None` if the OpenAPI document lacks the path
+    /// or the method.
     pub(super) fn of(&self, path: &str, method: &Method) -> Option<&BTreeSet<String>> {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.0.at(path).ok()?.value.get(method.as_str())
     }
 }
 
-/// Collects the query parameters of a document.
+/// Collects the names of the query parameters in an OpenAPI document.
 ///
 /// # Panics
 ///

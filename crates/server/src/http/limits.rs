@@ -24,21 +24,21 @@ use tourbillon_api::{Problem, ProblemKind};
 use tower_service::Service as HttpService;
 use tracing::{Level, debug, enabled, field};
 
-/// The greatest length of a path with its query, in bytes.
+/// The greatest length of a request's path and query together, in bytes.
 const LONGEST_URI: usize = 8 << 10;
-/// The greatest length of all headers' names and values, in bytes.
+/// The greatest length of the names and values of all headers of a request, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
 
-/// The HTTP interface of a service: all handlers, with the limits around them. A clone shares the state of the
-/// original.
+/// The HTTP interface of a service: all handlers, and the limits that every request must keep. A clone shares the state
+/// of the original.
 #[derive(Clone)]
 pub(crate) struct Interface(Arc<Inner>);
 
 struct Inner {
     service: Service,
-    /// The query parameters that a request may have, by its path and method.
+    /// The names of the query parameters that a request may have, by its path and method.
     queries: Queries,
-    /// The greatest size of a request's body, in bytes, for routes without a limit of their own.
+    /// The greatest size of a request's body, in bytes. It holds for routes that set no limit of their own.
     longest_body: usize,
     router: Router,
 }
@@ -66,7 +66,7 @@ impl HttpService<Request> for Interface {
 
 impl Inner {
     /// Answers a request. Adds the request's id to the answer, and logs the request at the level `debug`. While the
-    /// handler runs, it can ask who sent the request.
+    /// handler runs, the handler can ask who sent the request.
     async fn answer(&self, request: Request) -> Response {
         let asker = Arc::new(Asker::of(&request, self.service.settings().behind_proxy));
         let asked = enabled!(target: "request", Level::DEBUG)
@@ -84,8 +84,8 @@ impl Inner {
 
     /// Checks the limits of a request, lets the router answer it, and counts the answer.
     ///
-    /// The checks are not layers of the router, since the router copies a route with its layers several times for each
-    /// request.
+    /// The checks are not layers of the router, because the router copies a route with its layers several times for
+    /// each request.
     async fn answer_within_limits(&self, mut request: Request) -> Response {
         let counters = self.service.counters();
         let has_token = request.headers().contains_key(AUTHORIZATION);

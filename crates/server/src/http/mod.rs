@@ -56,16 +56,16 @@ fn routes() -> (Router<Service>, OpenApi) {
     (router, document::complete(document))
 }
 
-/// Returns the greatest size of a request's body if the request is about a single timer, in bytes.
+/// Returns the greatest size of the body of a request about a single timer, in bytes.
 ///
-/// The timer's URL, headers and body count twice, since each of their characters may be escaped. A body in base 64
-/// fits, too. All other parts have 16 KiB.
+/// The timer's URL, headers and body count twice, because each of their characters may be escaped. A body in base 64
+/// fits, too. All other parts together have 16 KiB.
 fn longest_body(settings: &Settings) -> usize {
     let rules = &settings.rules;
     2 * (rules.body + rules.url + rules.headers) + (16 << 10)
 }
 
-/// Returns the HTTP interface of a service, for a server that does not use axum.
+/// Returns the HTTP interface of a service as a tower service, for a server without axum.
 pub(crate) fn interface(service: Service) -> Interface {
     let (router, document) = routes();
     document::publish(&document);
@@ -85,7 +85,8 @@ pub fn router(service: Service) -> Router {
     Router::new().fallback_service(interface(service))
 }
 
-/// Makes the answer to the request with this id that describes this problem. Layers below the routes use it.
+/// Makes the answer to the request with the id `id`. The answer reports `problem`. Code that runs before the routes
+/// uses this function.
 pub(crate) fn refused(problem: Problem, id: &RequestId) -> Response {
     answer::Refused(problem).answer_to(id)
 }

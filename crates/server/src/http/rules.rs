@@ -13,34 +13,35 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{Ref, RefOr, Required};
 
-/// The pattern of the names of namespaces and queues. The names `.` and `..` match it, but are not allowed: see
-/// [`no_step`].
+/// The pattern of the names of namespaces and queues. The pattern also matches `.` and `..`, but [`no_step`] forbids
+/// these names.
 const NAME: &str = "^[A-Za-z0-9._-]+$";
 const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The pattern of the keys of schedules: all characters but U+001F.
+/// The pattern of the keys of schedules. A key may have all characters except U+001F.
 const SCHEDULE: &str = r"^[^\u001f]*$";
 /// The pattern of the names of headers.
 const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /// The pattern of the values of headers.
 const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 
-/// The document's format for numbers of 32 bits.
+/// The format of numbers of 32 bits in the OpenAPI document.
 const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
 
-/// Makes the schema of objects in which this field is present and not null. A field that is null counts as missing.
+/// Makes the schema of objects in which the field `name` is present and not null. A field that is null counts as
+/// missing.
 fn given(name: &str) -> Value {
     json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
 }
 
-/// Makes the list of schemas for the keyword `oneOf`: for each of these fields, the objects that have it.
+/// Makes the value of the keyword `oneOf`: an object must have exactly one of the fields in `names`.
 fn one_of(names: &[&str]) -> Value {
     names.iter().copied().map(given).collect()
 }
 
-/// Makes a schema for each pair of these fields: the objects that have both fields of the pair.
+/// Makes a schema for each pair of the fields in `names`. The schema matches objects that have both fields of the pair.
 fn pairs(names: &[&str]) -> Vec<Value> {
     let later = |at: usize| names.iter().skip(at + 1);
     let with_later = |(at, a): (usize, &&str)| -> Vec<Value> {
@@ -49,8 +50,8 @@ fn pairs(names: &[&str]) -> Vec<Value> {
     names.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// Returns the rules between fields. An entry has the name of a schema, the keyword of the rule, and the rule. Each
-/// schema gets a single keyword, since the library writes unknown keywords in a random order.
+/// Returns the rules about several fields of an object. Each entry has the name of a schema, a keyword, and the
+/// keyword's value. A schema gets only one keyword, because the library writes unknown keywords in a random order.
 fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
@@ -81,7 +82,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     ]
 }
 
-/// Adds a keyword with its value to a schema. The library has no method for this keyword.
+/// Adds the keyword `word` to a schema. The library has no method for such a keyword.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
@@ -95,7 +96,7 @@ fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
     }
 }
 
-/// Adds all rules to the schemas of the document.
+/// Adds all rules to the schemas of the OpenAPI document.
 pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
@@ -127,7 +128,7 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.values_mut().for_each(complete_ranges);
 }
 
-/// Forbids unknown fields in a variant of an enum, and in the object inside the variant.
+/// Forbids unknown fields in the schema of an enum's variant. Also forbids them in the object inside the variant.
 fn complete_variant(variant: &mut RefOr<Schema>) {
     let Some(shape) = object(variant) else { return };
     shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
@@ -145,13 +146,13 @@ fn text_of(pattern: &str) -> Object {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
 }
 
-/// Excludes the names `.` and `..`, since a path uses them to name a folder.
+/// Excludes the names `.` and `..`, because a path uses them to name a folder.
 fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Completes the schema of a number of 32 bits without a sign. It gets its greatest value and the format of 64 bits:
-/// the document's format of 32 bits is for numbers with a sign.
+/// Completes the schema of a number of 32 bits without a sign. Sets its greatest value, and the format of 64 bits. The
+/// format of 32 bits is only for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -179,7 +180,8 @@ fn complete_range(number: &mut Object) {
     }
 }
 
-/// Completes the description of an operation: adds the parameters of its path, and the rules for all of its parameters.
+/// Completes an operation of the OpenAPI document. Adds the parameters of its path, and the rules for all of its
+/// parameters.
 pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     let of_schedule = path.contains("/schedules/");
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -195,7 +197,7 @@ pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// Makes the description of a parameter in a path.
+/// Makes the description of the parameter `name` in a path.
 fn path_parameter(name: &str, path: &str) -> Parameter {
     let mut schema = ObjectBuilder::new().schema_type(Type::String);
     let description = match name {
@@ -246,8 +248,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema has no such rule, since a preview
-/// takes the same object and needs neither.
+/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because a
+/// preview takes the same object and needs neither.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {
@@ -259,7 +261,7 @@ fn add_target(operation: &mut Operation) {
     }
 }
 
-/// Makes the schema of a single event in a stream. The schema `name` describes the event's data.
+/// Makes the schema of a single event in a stream of events. `name` is the schema of the event's data.
 pub(super) fn event_of(name: &str) -> RefOr<Schema> {
     let data = ObjectBuilder::new().schema_type(Type::String).content_media_type("application/json");
     let mut data: RefOr<Schema> = Schema::Object(data.build()).into();
@@ -278,7 +280,7 @@ mod tests {
         serde_json::to_value(crate::openapi()).unwrap()
     }
 
-    /// Adds to `names` all names of fields that the schemas of a rule require.
+    /// Adds the fields that a rule requires to `names`. The rule may contain further rules.
     fn required(rule: &Value, names: &mut Vec<String>) {
         match rule {
             Value::Object(words) => {

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 use tourbillon_durable::timer::TimerId;
 
-/// A role as a type. So the signature of a handler names the role that a request needs.
+/// A role as a type. So the signature of a handler says which role a request needs.
 pub(super) trait Needs {
     const ROLE: Role;
 }
@@ -33,7 +33,7 @@ macro_rules! roles {
 
 roles!(Reader, Writer, Admin);
 
-/// The namespace in a request's path. Its extraction fails unless the request has the role `R` in the namespace.
+/// The namespace in a request's path. Extracting it fails unless the request has the role `R` in this namespace.
 #[derive(Debug)]
 pub(super) struct Within<R> {
     pub(super) service: Service,
@@ -54,7 +54,7 @@ impl<R: Needs> FromRequestParts<Service> for Within<R> {
 }
 
 impl<R: Needs> Within<R> {
-    /// Returns whether the request may see the payloads of timers in this namespace.
+    /// Returns whether the request may see the payloads of timers in the namespace of its path.
     pub(super) fn sees_payloads(&self) -> bool {
         self.right.sees_payloads(&self.namespace)
     }
@@ -63,12 +63,12 @@ impl<R: Needs> Within<R> {
         self.right.require(R::ROLE, Some(&self.namespace))
     }
 
-    /// Reads the JSON body as a `T`.
+    /// Reads the JSON body of the request as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
         self.granted()?.read(body).await
     }
 
-    /// Reads the JSON body as a `T`, and returns it with the request's headers.
+    /// Reads the JSON body of the request as a `T`. Returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         &self,
         body: Body<T>,
@@ -77,8 +77,8 @@ impl<R: Needs> Within<R> {
     }
 }
 
-/// All namespaces, for a request whose path names none. Its extraction fails unless the request has the role `R` in all
-/// of them.
+/// Stands for all namespaces, where a request's path names no namespace. Extracting it fails unless the request has the
+/// role `R` in all namespaces.
 #[derive(Debug)]
 pub(super) struct Everywhere<R> {
     pub(super) service: Service,
@@ -96,7 +96,7 @@ impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
     }
 }
 
-/// The last name in a request's path, such as the name of a queue, a claim or a schedule.
+/// The last parameter in a request's path, such as the name of a queue, a claim or a schedule.
 #[derive(Debug)]
 pub(super) struct Name(pub(super) String);
 
@@ -108,7 +108,7 @@ impl FromRequestParts<Service> for Name {
     }
 }
 
-/// The key or the id of a timer, as the last name in a request's path.
+/// The last parameter in a request's path, where it names a timer by its key or its id.
 #[derive(Debug)]
 pub(super) enum TimerName {
     Key(String),
@@ -133,13 +133,13 @@ impl FromRequestParts<Service> for TimerName {
     }
 }
 
-/// A parameter of a request's path. `is_id` says whether the route calls the parameter `id`.
+/// A parameter of a request's path, such as a timer's key. `is_id` says whether the route calls the parameter `id`.
 struct Parameter {
     is_id: bool,
     text: String,
 }
 
-/// Returns the parameter with this name from a request's path. If `name` is `None`, returns the last parameter.
+/// Returns the parameter `name` of a request's path. If `name` is `None`, returns the last parameter.
 async fn parameter(parts: &mut Parts, service: &Service, name: Option<&str>) -> Result<Parameter, Refused> {
     let bad = |detail: String| Refused(Problem::new(ProblemKind::BadRequest, detail));
     let all = RawPathParams::from_request_parts(parts, service)

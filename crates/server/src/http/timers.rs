@@ -32,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .fold(router, |router, by_key| router.routes(by_id(by_key.clone())).routes(by_key))
 }
 
-/// Changes the path of a route, so that the route takes the timer's id instead of its key.
+/// Changes the path of a route so that a timer's id stands in the place of its key.
 fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaMethodRouter<Service> {
     let by_key = core::mem::take(&mut paths.paths);
     paths.paths = by_key
@@ -48,10 +48,10 @@ fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaM
     (schemas, paths, handlers)
 }
 
-/// The header that is the same in all repetitions of a request.
+/// The header with a client's key for a request. All repetitions of the request have the same key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Makes a timer. The type of `scope` proves that the request has the role for it.
+/// Makes a timer from a request's body. The type of `scope` proves that the request has the role that this needs.
 async fn place(
     scope: Within<Writer>,
     key: Option<&str>,
@@ -240,7 +240,7 @@ async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
     Ok(Json(permitted(past, &scope.right)))
 }
 
-/// Removes the answers of receivers from a past, unless the request may see payloads.
+/// Removes the answers of receivers from a timer's past, unless the request may see payloads.
 fn permitted(mut past: Past, right: &Right) -> Past {
     if !right.sees_payloads(&past.namespace) {
         past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);

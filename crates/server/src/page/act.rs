@@ -11,8 +11,9 @@ use tourbillon_api::CancelResult;
 /// The word that a visitor types to confirm a cancellation.
 const WORD: &str = "cancel";
 
-/// Changes a timer. `verb`, the last part of the address, says how. Redirects to the timer's page if the timer is known
-/// still, and to a list otherwise. A button in the list of dead timers leads back to that list.
+/// Changes a single timer. `verb` is the last part of the address, such as `pause`. Afterwards redirects to the timer's
+/// page, or to a list if the service no longer knows the timer. A form of the list of dead timers redirects to that
+/// list.
 pub(super) async fn one(
     State(service): State<Service>,
     Path((namespace, id, verb)): Path<(String, String, String)>,

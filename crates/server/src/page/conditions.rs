@@ -14,16 +14,17 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
 use url::form_urlencoded::Serializer;
 
-/// The number of timers that one page of a list shows.
+/// The number of timers on one page of a list.
 pub(super) const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that a form offers to choose from.
+/// The greatest number of namespaces that a form offers for a choice.
 const MOST_OFFERED: usize = 100;
-/// The greatest length of a condition's text, in bytes.
+/// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
-/// The greatest length of a cursor, in bytes.
+/// The greatest length of the cursor in an address, in bytes. The cursor names a position in a list.
 const LONGEST_CURSOR: usize = 1_024;
 
-/// The conditions of a list as the address has them, before any check. An empty field sets no condition.
+/// The conditions on the timers of a list, as the page's address has them, before any check. An empty field sets no
+/// condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -38,22 +39,23 @@ pub(super) struct Asked {
     from: String,
     /// The moment before which the listed timers are due, in UTC.
     until: String,
-    /// The order: `asc`, `desc`, or empty for the usual order of this list.
+    /// The order of the list: `asc`, `desc`, or empty for the list's usual order.
     order: String,
-    /// The receiver of the listed dead timers: the host and port of their callbacks, or the name of a queue.
+    /// The receiver of the listed dead timers: the host and port of a callback, or the name of a queue.
     place: String,
-    /// The beginning of the last error of the listed dead timers.
+    /// The text with which the last error of each listed dead timer begins.
     error: String,
     cursor: String,
-    /// The word for the change after which the browser was redirected here. The page shows a message about this change.
+    /// A word for the visitor's last change, such as `cancel`. The change redirected the browser here, and the page
+    /// shows a message. Empty if there was no change.
     pub(super) done: String,
 }
 
-/// The conditions of a list, after they were parsed and the visitor's permission was checked. An empty text sets no
-/// condition.
+/// The conditions on the timers of a list, after parsing and a check of the visitor's permissions. An empty text sets
+/// no condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
-    /// The namespace whose timers are listed. Empty: the timers of all namespaces are listed.
+    /// The namespace whose timers are listed. If the text is empty, the timers of all namespaces are listed.
     pub(super) namespace: String,
     pub(super) q: String,
     pub(super) label: String,
@@ -64,15 +66,14 @@ pub(super) struct Conditions {
     pub(super) descending: bool,
     pub(super) group: Option<DeadGroup>,
     pub(super) cursor: String,
-    /// Whether this is the list of dead timers. Unless the address asks for an order, this list begins with the latest
-    /// deaths.
+    /// Whether the list is the page of dead timers. Its usual order begins with the latest deaths.
     is_of_the_dead: bool,
 }
 
-/// The phases of stored timers. A visitor can narrow a list to any of them.
+/// The phases of stored timers. A visitor can narrow a list to any phase.
 pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
-/// Extracts the query of an address. Answers a query that cannot be read with a page about the fault.
+/// The query of an address, parsed as `T`. If the query cannot be read, the answer is a page that says why.
 #[derive(Debug)]
 pub(super) struct Search<T>(pub(super) T);
 
@@ -88,7 +89,7 @@ impl<T: DeserializeOwned> FromRequestParts<Service> for Search<T> {
 }
 
 impl Asked {
-    /// Returns the conditions unchanged. Fails if any of their texts is too long.
+    /// Returns the conditions unchanged. Fails if the text of any condition is too long.
     pub(super) fn admit(self) -> Result<Self, Fault> {
         let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &self;
         let texts = [namespace, q, label, phase, reason, from, until, order, place, error];
@@ -128,8 +129,8 @@ impl Asked {
         })
     }
 
-    /// Parses the conditions of the list of dead timers. Unless the address asks for an order, the latest deaths come
-    /// first.
+    /// Parses the conditions of the page of dead timers. The latest deaths come first unless the address asks for
+    /// another order.
     pub(super) fn of_the_dead(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
         let has_order = !self.order.is_empty();
         let asked =
@@ -139,10 +140,11 @@ impl Asked {
     }
 }
 
-/// Returns the namespace that a page shows, or an empty text for all namespaces.
+/// Returns the namespace that a page shows, or an empty text for all namespaces. `asked` is the namespace in the
+/// address.
 ///
-/// If the address names none, returns the namespace that the visitor's token is limited to, or the service's only
-/// namespace. Fails if the visitor may not see the namespace.
+/// If `asked` is empty, returns the only namespace of the visitor's token or of the service, if there is one. Fails if
+/// the visitor may not see the namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),
@@ -160,7 +162,8 @@ pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Resu
     Ok(namespace)
 }
 
-/// Parses a moment in UTC as a browser's form sends it. The text has no zone, and may lack the seconds.
+/// Parses a moment in UTC in the form that browsers send. The text has no zone, and may lack the seconds. Returns
+/// `None` for an empty text.
 fn moment(text: &str) -> Result<Option<Moment>, Fault> {
     let text = text.trim();
     if text.is_empty() {
@@ -191,22 +194,23 @@ impl Conditions {
         self.namespace.is_empty()
     }
 
-    /// Returns whether the list has an earliest or a latest due moment.
+    /// Returns whether the list is limited by an earliest or a latest due moment.
     pub(super) fn has_range(&self) -> bool {
         self.from.is_some() || self.until.is_some()
     }
 
-    /// Returns the address of the list in the reverse order. The other conditions stay.
+    /// Returns the address of the first page of the same list in the reverse order. `path` is the path of the list.
     pub(super) fn turned(&self, path: &str) -> String {
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// Writes a moment as a field of a form shows it: down to the minute, in UTC.
+    /// Writes a moment for a field of a form: in UTC, and down to the minute. Returns an empty text for `None`.
     pub(super) fn field(moment: Option<&Moment>) -> String {
         moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
     }
 
-    /// Returns the address of the list at `path` with these conditions, from `cursor` on.
+    /// Returns the address of the list at `path` that has these conditions. The list begins at `cursor`, or at its
+    /// first timer if `cursor` is `None`.
     pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
         let mut query = Serializer::new(String::new());
         let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
@@ -255,7 +259,7 @@ impl Conditions {
         }
     }
 
-    /// Reads a page of the listed timers, with the cursor of the next page.
+    /// Reads one page of timers that meet the conditions. Returns them with the cursor of the next page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
@@ -268,7 +272,7 @@ impl Conditions {
         Ok(listing.page(service, cursor, OF_A_PAGE).await?)
     }
 
-    /// Returns the words that tell the visitor in which order the timers are listed.
+    /// Returns words for the order in which the list shows its timers, such as "by due moment".
     pub(super) fn order(&self) -> &'static str {
         let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
         let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
@@ -284,8 +288,8 @@ impl Conditions {
     }
 }
 
-/// Returns the namespaces that a form offers to choose from. The flag of a namespace says whether the page shows it
-/// now.
+/// Returns the namespaces that a form offers for a choice. The flag beside a namespace says whether the page shows this
+/// namespace at present.
 pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);

@@ -10,11 +10,11 @@ use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
 
-/// Escapes a value for a page. Every character becomes visible, and none can change the rest of the page.
+/// Escapes a text for a page. Every character becomes visible, and no character can change the rest of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
 
-/// Returns whether a character changes the direction of the text around it.
+/// Returns whether a character changes the writing direction of the text around it.
 fn turns_text(character: char) -> bool {
     matches!(
         character,
@@ -22,7 +22,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Replaces each character that changes the text's direction by its number, such as `[U+202E]`.
+/// Replaces each character that changes the writing direction by its number, such as `[U+202E]`.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(turns_text) {
         return text.into();

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a request was not fulfilled. As a response it becomes a page for the visitor.
+/// The reason why the service did not do as a visitor asked. As a response it becomes a page for the visitor.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     problem: Box<Problem>,
@@ -42,7 +42,7 @@ impl Fault {
         Problem::new(ProblemKind::MethodNotAllowed, "").into()
     }
 
-    /// Renders the fault as a page. With a known visitor, the page also has the links to the other pages.
+    /// Renders the fault as a page for the visitor. If the visitor is known, the page links to the other pages.
     pub(super) fn page(&self, visitor: Option<&Visitor>) -> Response {
         let Self { problem } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -69,8 +69,8 @@ impl From<Problem> for Fault {
 }
 
 impl IntoResponse for Fault {
-    /// Attaches the fault to an empty response. The middleware `guard` around all pages then renders the fault as a
-    /// page, since only it knows the visitor.
+    /// Attaches the fault to an empty response. Later the middleware `guard` renders the fault as a page, because only
+    /// it knows the visitor.
     fn into_response(self) -> Response {
         let mut response = Response::default();
         response.extensions_mut().insert(self);

@@ -11,8 +11,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
 
-/// Begins an operation that cancels, replays or drops many timers. Redirects to the page that shows the operation's
-/// progress.
+/// Begins an operation: a change that cancels, replays or drops many timers in the background. Redirects to the page
+/// that shows its progress.
 pub(super) async fn begin(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -58,8 +58,7 @@ pub(super) async fn begin(
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 
-/// Returns the group of dead timers that the form names by its receiver and last error. `None` if the form names
-/// neither.
+/// Returns the group of dead timers whose receiver and last error the form names. `None` if the form names neither.
 fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
     let (place, error) = (fields.get("place"), fields.get("error"));
     (!place.is_empty() || !error.is_empty()).then(|| DeadGroup::new(place, error))
@@ -79,7 +78,7 @@ struct OperationPage<'a> {
     error: Option<&'a str>,
 }
 
-/// Shows how far an operation on many timers has come.
+/// Shows the progress of an operation, a change of many timers in the background.
 pub(super) async fn show_operation(
     State(service): State<Service>,
     visitor: Visitor,

@@ -88,12 +88,13 @@ pub(crate) fn routes() -> Router<Service> {
     Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
 }
 
-/// The content security policy. A page loads files only from its own service, and sends requests only to it.
+/// The content security policy of all pages. It permits a page to load files only from its own service, and to send
+/// requests only there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Renders the fault of a response as a page, and adds the headers that restrict the browser. All requests for pages
-/// pass through this middleware.
+/// Passes a request for a page on. Renders the fault of the response, if there is one, as a page. Also adds headers
+/// that restrict the browser.
 async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     let seen = Seen::default();
     request.extensions_mut().insert(seen.clone());

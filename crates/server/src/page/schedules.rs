@@ -16,24 +16,24 @@ use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
 use url::form_urlencoded::Serializer;
 
-/// The number of schedules that one page of the list shows.
+/// The number of schedules on one page of the list.
 const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that are searched for a single page. So a page may be short although more
-/// schedules follow.
+/// The greatest number of reads of the store for one page of the list. So a page may be short although more schedules
+/// follow.
 const MOST_ASKED: usize = 50;
-/// The greatest length of a condition's text, in bytes.
+/// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
-/// The greatest length of a cursor, in bytes.
+/// The greatest length of the cursor in an address, in bytes. The cursor names a position in the list.
 const LONGEST_CURSOR: usize = 1_024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The text with which the schedules' keys begin.
+    /// The text with which the key of each listed schedule begins.
     q: String,
     cursor: String,
-    /// The word for the change after which the browser was redirected here.
+    /// A word for the visitor's last change, which redirected the browser here. Empty if there was no change.
     done: String,
 }
 
@@ -83,7 +83,7 @@ struct SchedulesPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the schedules of a namespace, or of all namespaces.
+/// Shows the list of the schedules of a namespace, or of all namespaces.
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
@@ -133,8 +133,8 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// Collects a page of schedules. Returns with it the position from which the next page goes on, or `None` at the end of
-/// the list. An empty namespace stands for all namespaces.
+/// Reads one page of schedules, from `place` on. Returns them with the position of the next page, or `None` at the end
+/// of the list. An empty namespace stands for all namespaces.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

@@ -8,7 +8,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Writes a length of time, given in milliseconds, in at most two units.
+/// Writes a duration, given in milliseconds, in at most two units.
 pub(super) fn span(millis: u64) -> String {
     let two = |unit: u64, name: &str, below: u64, name_below: &str| {
         let (whole, rest) = (millis / unit, millis % unit / below);
@@ -38,7 +38,7 @@ pub(super) fn plain(at: Moment) -> String {
     text.trim_end_matches('Z').replacen('T', " ", 1)
 }
 
-/// Writes a number with its digits in groups of three.
+/// Writes a number with its digits in groups of three, such as "1,234".
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -51,7 +51,7 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// Writes a number in at most four characters, rounded down, for the axis of a chart.
+/// Writes a number in at most four characters, such as "1.2k", for the axis of a chart. Rounds the number down.
 pub(super) fn short(number: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (1_000_000_000_000_000_000, "E"),
@@ -68,7 +68,7 @@ pub(super) fn short(number: u64) -> String {
     if whole >= 10 || tenth == 0 { format!("{whole}{letter}") } else { format!("{whole}.{tenth}{letter}") }
 }
 
-/// Writes a number of bytes in the greatest unit in which it is at least 1. It is rounded down to one digit behind the
+/// Writes a number of bytes in its greatest suitable unit, such as "1.5 MiB". Rounds down to one digit behind the
 /// point.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -89,8 +89,8 @@ pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     u64::try_from(tenths).unwrap_or(u64::MAX)
 }
 
-/// Writes a rate, given in tenths of an event per hour. It is written per second if there is at least an event per
-/// second, and otherwise per minute or per hour.
+/// Writes a rate, given in tenths of an event per hour. The unit is the second from one event per second on, and
+/// otherwise the minute or the hour.
 pub(super) fn rate(tenths_per_hour: u64) -> String {
     let (tenths, unit) = match tenths_per_hour {
         0 => return "0/s".to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn rate(tenths_per_hour: u64) -> String {
     }
 }
 
-/// Cuts a text to at most `most` characters. A cut text ends with "…", which counts too.
+/// Shortens a text to at most `most` characters. A shortened text ends with "…", and this character counts too.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

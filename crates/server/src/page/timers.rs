@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_durable::timer::TimerId;
 
-/// The condition that the buttons for changing all listed timers send: the name and the value of a field.
+/// A condition that selects all timers of a list, as a field of a form. The buttons that change these timers send it.
 struct Many<'a> {
     field: &'a str,
     value: &'a str,
@@ -30,20 +30,20 @@ struct TimersPage<'a> {
     from: String,
     until: String,
     rows: Vec<Row>,
-    /// The ended timers whose key is exactly the text that the visitor searches for.
+    /// The ended timers whose key is exactly the text in the search field.
     ended: Vec<EndedRow>,
-    /// The address of the list of ended timers whose keys begin with the text that the visitor searches for.
+    /// The address of the list of ended timers whose keys begin with the text in the search field.
     ended_address: String,
     next: Option<String>,
     first: Option<String>,
     order: &'static str,
-    /// The address of the list in reverse order.
+    /// The address of the same list in the reverse order.
     turned: String,
     many: Option<Many<'a>>,
-    /// Whether the page should say that all listed timers can be changed together once the visitor chooses a namespace.
+    /// Whether the page says that a visitor must choose a namespace to change all listed timers together.
     wants_namespace: bool,
     is_filtered: bool,
-    /// The message about the change after which the browser was redirected here.
+    /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
     done: Option<&'static str>,
 }
 
@@ -90,8 +90,8 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// Returns the condition by which all listed timers can be changed together: a label, or the beginning of a key. `None`
-/// if the list has other conditions, or both of these.
+/// Returns a condition that selects all timers of the list: a label, or the beginning of a key. `None` if the list has
+/// another condition, or both a label and the beginning of a key.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {
@@ -102,8 +102,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
     }
 }
 
-/// Returns the address of the timer whose id the visitor searches for. `None` if the text is not an id, or the visitor
-/// may not see its timer.
+/// Returns the address of the timer whose id is in the search field. `None` if the text is not an id, or if the visitor
+/// may not see the timer.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;
@@ -111,8 +111,8 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers whose key is the text that the visitor searches for. Returns none if the list has another
-/// condition, too: an ended timer has neither a phase nor a due moment.
+/// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
+/// an ended timer has neither a phase nor a due moment.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
     if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();

@@ -9,14 +9,14 @@ use axum::response::{Html, IntoResponse as _, Response};
 use http::StatusCode;
 use tourbillon_api::Moment;
 
-/// The data of the frame around each page: the navigation and the visitor.
+/// The data that the frame around each page shows: the navigation and the visitor.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    /// The visitor. `None` on pages for visitors who have not signed in.
+    /// The visitor who sees the page. `None` if the visitor has not signed in.
     pub(super) visitor: Option<&'a Visitor>,
-    /// The name of the page's entry in the navigation. Empty: no entry is marked as the present page.
+    /// The name of the page's entry in the navigation. If the name is empty, the navigation marks no entry.
     pub(super) at: &'a str,
-    /// Whether the script refreshes the page by itself.
+    /// Whether the page's script refreshes the page again and again.
     pub(super) is_live: bool,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Frame<'a> {
         Self { visitor: Some(visitor), at, is_live: true }
     }
 
-    /// Makes the frame of a page that the script does not refresh.
+    /// Makes the frame of a page that its script does not refresh.
     pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
         Self { visitor: Some(visitor), at, is_live: false }
     }
@@ -49,7 +49,7 @@ pub(super) fn show(page: &impl Template) -> Response {
     }
 }
 
-/// A moment as pages show it: in UTC, and by its distance from now.
+/// A moment for a page. The page shows it in UTC, and as its distance from now.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
@@ -74,7 +74,7 @@ pub(super) fn now(service: &Service) -> Moment {
     moment(service.timers().timer_store().now())
 }
 
-/// Returns the name of a phase, as pages and addresses write it.
+/// Returns the word for a phase in pages and addresses, such as "pending".
 pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     use tourbillon_api::Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
     match phase {
@@ -87,7 +87,7 @@ pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     }
 }
 
-/// Returns the message for the word of a change, or `None` for an unknown word.
+/// Returns the message about a change that a word names, such as `cancel`. `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "fire" => "The timer is due now.",

@@ -15,15 +15,15 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::{Arc, OnceLock};
 use tourbillon_api::Role;
 
-/// The sender of a request for a page: the sender's permissions, and the CSRF token of the sender's forms.
+/// The sender of a request for a page, with the sender's permissions and CSRF token.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     principal: Principal,
     /// The hash of the token with which the visitor has signed in. `None` while the service has no tokens.
     token: Option<TokenHash>,
-    /// The CSRF token that each form must carry. Pages of other sites do not know it.
+    /// The CSRF token that each of the visitor's forms must carry. Pages of other sites do not know this token.
     pub(super) mark: Box<str>,
-    /// Whether the service has no tokens. Then nobody signs in, and everybody may do everything.
+    /// Whether the service has no tokens. If so, nobody signs in, and everybody may do everything.
     pub(super) is_open: bool,
     /// Whether several nodes share the timers.
     pub(super) has_nodes: bool,
@@ -50,7 +50,8 @@ impl Visitor {
         self.principal.permits(Role::Writer, None)
     }
 
-    /// Returns whether the visitor is an administrator of the whole service, who may change namespaces and tokens.
+    /// Returns whether the visitor is an administrator of the whole service. Only an administrator may change
+    /// namespaces and tokens.
     pub(super) fn rules(&self) -> bool {
         self.principal.permits(Role::Admin, None)
     }
@@ -60,12 +61,12 @@ impl Visitor {
         self.principal.namespace.as_deref()
     }
 
-    /// Returns the hash of the token with which the visitor has signed in.
+    /// Returns the hash of the token with which the visitor has signed in. `None` while the service has no tokens.
     pub(super) fn token(&self) -> Option<TokenHash> {
         self.token
     }
 
-    /// Waits until the visitor's permissions change, for example because the token is revoked.
+    /// Waits until the visitor's permissions change, for example because somebody revokes the visitor's token.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
@@ -80,25 +81,25 @@ impl Visitor {
     }
 }
 
-/// Returns the name of the session's cookie. Browsers accept a cookie with the prefix `__Host-` only over TLS, and send
-/// it only to the host that has set it.
+/// Returns the name of the cookie that a session uses. Over TLS its prefix is `__Host-`: browsers send such a cookie
+/// only to the host that has set it.
 pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }
 
-/// Returns the value of the session's cookie in a request.
+/// Returns the value of the session's cookie in a request's headers. `None` if the request has no such cookie.
 pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
 }
 
-/// Returns the sessions of all browsers, which the routes attach to each request.
+/// Returns the sessions of all browsers. The routes attach them to each request.
 pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
     parts.extensions.get::<Arc<Sessions>>().cloned()
 }
 
-/// Returns the visitor who has sent a request. `None` if the visitor has not signed in, or if the session has ended.
+/// Returns the sender of a request. `None` if the sender has not signed in, or if the session has ended.
 fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     let sessions = sessions(parts)?;
     let has_nodes = service.namespaces().is_shared();
@@ -113,15 +114,16 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot in a request that keeps the visitor. A handler that determines the visitor fills the slot, and the page about
-/// a fault reads it.
+/// A slot in a request for its visitor. A handler that determines the visitor fills the slot. The page about a fault
+/// reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 
 impl FromRequestParts<Service> for Visitor {
     type Rejection = Response;
 
-    /// Determines the visitor. If there is none, fails with a redirect to the form for signing in.
+    /// Determines the sender of a request. If the sender has not signed in, fails with a redirect to the form in which
+    /// visitors sign in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
         let visitor = visitor(parts, service).inspect(|visitor| {
             note_known(&parts.extensions);
@@ -144,5 +146,5 @@ impl FromRequestParts<Service> for Visitor {
     }
 }
 
-/// Extracts the sessions of all browsers in a handler.
+/// An extractor that gives a handler the sessions of all browsers.
 pub(super) type Open = Extension<Arc<Sessions>>;

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Returns the entries that the query finds, the newest first.
+/// Returns the entries of the audit trail that a query finds, the newest first.
 async fn entries(http: &Http, query: &str) -> Vec<Value> {
     let answer = http.get(&format!("/v1/audit{query}")).await;
     assert_eq!(answer.status, 200, "{}", answer.json);
     answer.json["items"].as_array().unwrap().clone()
 }
 
-/// Stores `count` timers with a label.
+/// Stores `count` timers with the same label.
 async fn fill(http: &Http, count: usize) {
     let timer =
         |n| json!({ "delay_ms": 3_600_000, "labels": ["customer 4"], "pull": { "queue": "q", "json": n } });
@@ -25,7 +25,7 @@ async fn fill(http: &Http, count: usize) {
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
 }
 
-/// Returns the text of all files in which the trail is stored.
+/// Returns the text of all files in which the audit trail is stored.
 fn files(folder: &Path) -> String {
     let files = std::fs::read_dir(folder.join("data/audit")).unwrap();
     files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()

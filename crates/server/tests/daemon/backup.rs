@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Requests a backup. Returns its bytes as the service sends them.
+/// Requests a backup from the service. Returns the bytes of the backup.
 async fn back_up(http: &Http) -> Vec<u8> {
     let (status, bytes) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
     assert_eq!(status, 200);
     bytes
 }
 
-/// Returns the lines of a complete backup: the first line, the lines of the timers in their order, and the last line.
+/// Returns the lines of a complete backup: the first line, the lines of the timers by their ids, and the last line.
 fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     let mut lines: Vec<Value> =
         text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -31,7 +31,8 @@ fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     (first, lines, last)
 }
 
-/// Writes a backup of these lines. Its last line has the right number of timers and the right checksum.
+/// Writes a backup with the given first line and timers. Adds a last line with the right number of timers and the right
+/// checksum.
 fn sealed(first: &Value, timers: &[Value]) -> String {
     let mut text = format!("{first}\n");
     timers.iter().for_each(|timer| text += &format!("{timer}\n"));
@@ -44,7 +45,7 @@ fn restore(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
 }
 
-/// Returns the number of timers that are stored in a folder. `tourbillond check` counts them, and must find no fault.
+/// Returns the number of timers in a data folder. `tourbillond check` counts the timers, and must find no fault.
 fn stored(folder: &Path, data: &str) -> Value {
     let check = run(folder, &["check", "--json", "--data", data]);
     let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
@@ -69,7 +70,8 @@ async fn make(http: &Http, count: usize) {
     }
 }
 
-/// Makes a backup of `count` timers, and writes it into the file `backup`. Returns its bytes.
+/// Makes a backup of a new service with `count` timers. Writes the backup into the file `backup`, and returns its
+/// bytes.
 async fn filled(folder: &Path, count: usize) -> Vec<u8> {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
@@ -276,7 +278,7 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
-/// Runs a command that must end by itself. Returns its exit code and its messages.
+/// Runs a command of the program that must end by itself. Returns its exit code and its messages.
 fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = program(folder, arguments);
     let mut child =
@@ -293,7 +295,8 @@ fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stderr))
 }
 
-/// The test makes the state that a killed restore leaves: some of the timers, and the file `restoring`.
+/// The test makes the state in which a killed restore leaves a data folder. The folder has some of the timers, and the
+/// file `restoring`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     let folder = folder();
@@ -361,7 +364,7 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     }
 }
 
-/// Makes `count` copies of a backup's timer, each with an id and a key of its own.
+/// Makes `count` copies of a timer from a backup. Each copy has its own id and key.
 fn copies(timer: &Value, count: u32) -> Vec<Value> {
     let copy = |number: u32| {
         let mut timer = timer.clone();
@@ -372,7 +375,8 @@ fn copies(timer: &Value, count: u32) -> Vec<Value> {
     (0..count).map(copy).collect()
 }
 
-/// The restore writes to a small file system in memory, which becomes full. Then the file system gets more room.
+/// A restore writes to a small file system in memory, and fails because the file system is full. After the file system
+/// has got more room, the restore succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_onto_a_disk_that_is_full_leaves_nothing_and_is_done_once_there_is_room() {
     const MOUNT: &str = "mkdir restored && mount -t tmpfs -o size=8m tmpfs restored";

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// An answer of the service whose body is JSON.
+/// An answer from the service whose body is JSON.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub(crate) json: Value,
 }
 
-/// A client of the HTTP interface, with or without a token.
+/// A client of the service's HTTP interface, with or without a token.
 #[derive(Clone)]
 pub(crate) struct Http {
     base: String,
@@ -38,7 +38,8 @@ impl Http {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// Sends a request with a JSON body, or without a body if `body` is null. Fails if there is no answer.
+    /// Sends a request with a JSON body, or without a body if `body` is null. Returns `None` if the answer is missing
+    /// or not complete.
     pub(crate) async fn try_send(
         &self,
         method: &str,
@@ -64,7 +65,7 @@ impl Http {
         Some(Answer { status: parts.status, headers: parts.headers, json })
     }
 
-    /// Sends a request whose answer need not be JSON. Returns the answer's status and bytes, or `None` if the answer is
+    /// Sends a request whose answer may be any bytes. Returns the answer's status and bytes. `None` if the answer is
     /// not complete.
     pub(crate) async fn bytes(&self, method: &str, path: &str) -> Option<(StatusCode, Vec<u8>)> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
@@ -85,12 +86,12 @@ impl Http {
     }
 }
 
-/// Returns the path of the timer with this key in the namespace `default`.
+/// Returns the path of the timer with the key `key` in the namespace `default`.
 pub(crate) fn timer(key: &str) -> String {
     format!("/v1/namespaces/default/timers/{key}")
 }
 
-/// Returns a timer that calls `url` after `delay_ms`. After a failure, it is soon retried.
+/// Returns a timer that calls `url` after `delay_ms`. If the call fails, a retry follows soon.
 pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
     json!({
         "delay_ms": delay_ms,
@@ -104,7 +105,7 @@ pub(crate) fn far() -> Value {
     callback("http://receiver.test:9999/", 3_600_000)
 }
 
-/// A connection on which a test sends and reads single bytes.
+/// A connection on which a test sends and reads bytes without an HTTP client.
 pub(crate) struct Raw(pub(crate) TcpStream);
 
 impl Raw {
@@ -112,7 +113,7 @@ impl Raw {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    /// Sends bytes. Returns false if the connection was closed.
+    /// Sends bytes to the server. Returns false if the server has closed the connection.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).await.is_ok()
     }

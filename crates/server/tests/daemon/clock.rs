@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tourbillon_fault::{Server, Shift};
 
 const DECADE: i64 = 3_652 * 86_400;
-/// The time within which the service must notice the step. It compares the clocks every ten seconds.
+/// The time within which the service must notice that a clock was set. The service compares its clocks every ten
+/// seconds.
 const NOTICED: Duration = Duration::from_secs(20);
 
 const PATH: &str = "/v1/namespaces/default/schedules/s";
@@ -35,8 +36,8 @@ async fn next_year(http: &Http) -> i32 {
     next[..4].parse().unwrap()
 }
 
-/// Sets the clock ten years ahead until the schedule has followed it, then sets it back. Fails unless the schedule
-/// fires again.
+/// Sets the clock ten years ahead until the schedule plans ten years ahead, then sets the clock back. Fails unless the
+/// schedule fires again.
 async fn assert_follows(daemon: &Daemon, receiver: &Receiver, set: impl Fn(i64)) {
     let http = Http::new(daemon.address);
     let put = http.send("PUT", PATH, &each_second(receiver)).await;
@@ -74,7 +75,7 @@ fn on_redis(folder: &Path, data: &str) -> Daemon {
     Daemon::spawn(program(folder, &[&usual[..], &["--config", "redis.toml", "--data", data]].concat()))
 }
 
-/// Two nodes use the clock of their Redis server.
+/// The two nodes of this test use the clock of their Redis server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_server_whose_clock_was_ten_years_ahead_does_not_silence_schedules() {
     let Some(server) = Server::start_shifted(&["--appendonly", "yes"], 0) else { return };

@@ -72,7 +72,7 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     }
 }
 
-/// The payloads of the timers are larger than the memory that the program may use.
+/// The payloads of the timers are larger than the memory that `tourbillond check` may use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_needs_no_memory_for_the_timers() {
     if !is_installed("bash") {
@@ -103,7 +103,7 @@ struct Small(tempfile::TempDir);
 
 #[cfg(target_os = "linux")]
 impl Small {
-    /// Mounts a file system of `mebibytes` MiB. `None` if this process may not mount it.
+    /// Mounts a file system of `mebibytes` MiB in memory. `None` if this process may not mount file systems.
     fn mount(mebibytes: u64) -> Option<Self> {
         let folder = folder();
         let size = format!("size={mebibytes}m");
@@ -113,7 +113,7 @@ impl Small {
         is_mounted.then(|| Self(folder))
     }
 
-    /// Fills the file system to the last byte, as another program would.
+    /// Fills the file system to the last byte, as another program might do.
     fn fill(&self) {
         use std::io::Write as _;
         let mut file = std::fs::File::create(self.0.path().join("others")).unwrap();
@@ -130,8 +130,8 @@ impl Drop for Small {
     }
 }
 
-/// Moves some timers to moments that come soon, and cancels as many others. Fails unless each delivery comes within a
-/// second of its moment.
+/// Moves the timers with the numbers `timers` to moments that come soon, and cancels as many other timers. Fails unless
+/// each delivery comes within a second of its moment.
 #[cfg(target_os = "linux")]
 async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Range<usize>) {
     use std::collections::HashMap;
@@ -157,8 +157,8 @@ async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Rang
     assert!(moments.is_empty(), "{moments:?}");
 }
 
-/// A client fills the disk until the service refuses timers. Then another program fills it to the last byte.
-/// `TOURBILLON_DISK` is the size of the file system in MiB.
+/// A client fills the disk until the service refuses timers. Then another program fills the disk to the last byte. The
+/// environment variable `TOURBILLON_DISK` is the size of the file system in MiB.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_service_starts() {

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 use tourbillon_api::Moment;
 
-/// The number of connections that make timers.
+/// The number of clients that make timers at the same time.
 const CLIENTS: usize = 16;
 
-/// Returns the paths of the callbacks that arrived, each with the ids with which it came.
+/// Returns the paths of the recorded callbacks. With each path come the ids of its callbacks.
 fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     let mut ids: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for Received { path, id, .. } in log {
@@ -21,7 +21,8 @@ fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     ids
 }
 
-/// Makes the timers of a single client, from number `first` on. Returns their ids by the paths of their callbacks.
+/// Makes the timers of one of the clients, beginning with the number `first`. Returns the ids of the timers by the
+/// paths of their callbacks.
 async fn make(http: Http, url: String, due: Moment, first: usize, count: usize) -> BTreeMap<String, String> {
     let mut made = BTreeMap::new();
     for number in (first..count).step_by(CLIENTS) {

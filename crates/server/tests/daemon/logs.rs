@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Parses the lines of a log in JSON. Fails if a line lacks a field that all lines must have.
+/// Parses the service's log, whose lines are JSON. Fails if a line lacks a field that all lines must have.
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let line = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -22,7 +22,7 @@ fn lines(daemon: &Daemon) -> Vec<Value> {
     daemon.log().lines().map(line).collect()
 }
 
-/// Returns the lines whose field `target` is `kind`.
+/// Returns the lines of the service's log whose field `target` is `kind`.
 fn of_kind(daemon: &Daemon, kind: &str) -> Vec<Value> {
     lines(daemon).into_iter().filter(|line| line["target"] == kind).collect()
 }

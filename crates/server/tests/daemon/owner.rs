@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The id of the user `nobody`.
+/// The number of the user `nobody`.
 const NOBODY: u32 = 65_534;
 
 /// Returns a command that runs the program as the user `nobody`.

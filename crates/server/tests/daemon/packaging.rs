@@ -102,14 +102,14 @@ fn the_variables_of_the_image_are_settings_and_its_ports_agree() {
     assert_eq!(file.matches(&format!("127.0.0.1:{port}/healthz")).count(), 2, "by HTTP and by HTTPS");
 }
 
-/// Returns the patterns of the paths that are left out when the image is built.
+/// Returns the patterns of the paths that the build of the image leaves out.
 fn exclusions() -> Vec<String> {
     let file = fs::read_to_string(of_crate("packaging/Containerfile.dockerignore")).unwrap();
     file.lines().map(str::to_owned).collect()
 }
 
-/// Returns whether this path is left out when the image is built. A pattern is a path from the repository's root, or,
-/// after `**/`, a path in any folder.
+/// Returns whether the build of the image leaves a path out. A pattern is a path from the repository's root. A pattern
+/// that begins with `**/` matches in any folder.
 fn is_excluded(path: &Path) -> bool {
     exclusions().iter().any(|pattern| match pattern.strip_prefix("**/") {
         Some(anywhere) => path.ancestors().any(|folder| folder.ends_with(anywhere)),
@@ -119,8 +119,8 @@ fn is_excluded(path: &Path) -> bool {
 
 /// Returns the files of the repository that the build of the program reads.
 ///
-/// These are all files that git lists, if git is installed. They are also the manifests of the workspace, and the first
-/// file of each target: without it, cargo refuses the manifest.
+/// They include all files that git lists, if git is installed. They always include the manifests of the workspace. They
+/// also include the first file of each target, because cargo refuses a manifest without this file.
 fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let metadata = ["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"];
@@ -164,8 +164,8 @@ fn the_image_is_built_with_all_that_cargo_reads_and_without_what_it_makes() {
     }
 }
 
-/// Returns the system calls that an entry of `SystemCallFilter=` means. The entry is the name of a call or of a group
-/// of calls.
+/// Returns the system calls for which an entry of `SystemCallFilter=` stands. The entry is the name of a system call,
+/// or of a group of system calls.
 fn calls(entry: &str) -> BTreeSet<String> {
     if !entry.starts_with('@') {
         return BTreeSet::from([entry.to_owned()]);
@@ -179,7 +179,7 @@ fn calls(entry: &str) -> BTreeSet<String> {
     lines.flat_map(calls).collect()
 }
 
-/// The system calls without which the service goes on, each with its benefit. If the filter refused them, only this
+/// System calls that the service can do without, each with its benefit. If the filter refused such a call, only this
 /// test would notice.
 const CALLS: &[(&str, &str)] = &[
     ("membarrier", "without it each timer costs a fence"),

@@ -4,7 +4,7 @@ use crate::process::{Daemon, folder, is_installed, of_crate, text};
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// Returns the commands of a page: its code blocks with the language `sh`.
+/// Returns the commands on a page of the guide: its code blocks with the language `sh`.
 fn commands(page: &str) -> Vec<&str> {
     page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
 }

@@ -26,7 +26,7 @@ async fn silent_and_idle_connections_lock_nobody_out() {
     assert_eq!(health.status, 200);
 }
 
-/// Opens a stream of events.
+/// Opens a connection that gets a stream of events from the service.
 async fn events(daemon: &Daemon, token: &str) -> Raw {
     let mut raw = Raw::connect(daemon.address).await;
     let head = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");

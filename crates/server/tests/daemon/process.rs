@@ -10,10 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The greatest time for an event that should come at once. It is long, since the machine may be busy.
+/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
+/// busy.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Waits until the condition is fulfilled. Fails after `SOON`.
+/// Waits until `condition` returns true. Fails after [`SOON`].
 pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -22,8 +23,8 @@ pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a command that runs the program in this folder, with these arguments and without the test's environment
-/// variables.
+/// Returns a command that runs the program in `folder` with `arguments`. The program does not see the service's
+/// variables in the test's environment.
 pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments)
 }
@@ -37,7 +38,7 @@ pub(crate) fn clean(mut command: Command, folder: &Path, arguments: &[&str]) -> 
     command
 }
 
-/// Runs the program until it ends. Returns its output.
+/// Runs the program in `folder` until it ends. Returns its output and its exit status.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     program(folder, arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -46,31 +47,32 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Makes a token for the service in this folder.
+/// Makes a token for the service in `folder`. Returns the token.
 pub(crate) fn token(folder: &Path, arguments: &[&str]) -> String {
     let made = run(folder, &[&["token", "new"], arguments].concat());
     assert!(made.status.success(), "{}", text(&made.stderr));
     text(&made.stdout).trim().to_owned()
 }
 
-/// A running service. Dropping the value kills it.
+/// A running process of the service. Dropping the value kills the process.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The arguments of most tests: callbacks to this machine are permitted, and the data are in the folder `data`.
+/// The arguments that most tests need. The service permits callbacks to this machine, and keeps its data in the folder
+/// `data`.
 const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
 
 impl Daemon {
-    /// Starts a service in a folder, with the arguments of most tests and further `arguments`. It listens at a free
-    /// port of this machine.
+    /// Starts a service in `folder` at a free port of this machine. It gets `arguments`, besides the arguments that
+    /// most tests need.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
     }
 
-    /// Starts a service with a command. Waits until the service listens.
+    /// Starts a service by a command. Waits until the service listens.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -96,7 +98,8 @@ impl Daemon {
         daemon
     }
 
-    /// Waits for the first line of the log with these words: a line may come after the answer that it is about.
+    /// Waits for a line of the service's log that contains `words`, and returns the first such line. A line may come
+    /// after the answer to its request.
     pub(crate) async fn line(&self, words: &str) -> String {
         let mut line = None;
         until(&format!("a line of the log with {words:?}"), || {
@@ -107,7 +110,7 @@ impl Daemon {
         line.unwrap()
     }
 
-    /// The first line of the log with these words, if it is there by now.
+    /// Returns the first line of the service's log that contains `words`. `None` if there is no such line yet.
     pub(crate) fn find(&self, words: &str) -> Option<String> {
         self.log.lock().unwrap().iter().find(|line| line.contains(words)).cloned()
     }
@@ -124,7 +127,7 @@ impl Daemon {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// Waits until the process has ended. Fails if it does not end within this time.
+    /// Waits until the service's process has ended. Fails if it does not end within the time `within`.
     pub(crate) fn end(&mut self, within: Duration) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -136,7 +139,7 @@ impl Daemon {
         }
     }
 
-    /// Kills the process as a loss of power would.
+    /// Kills the service's process at once, so that it cannot end in order.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -150,17 +153,17 @@ impl Drop for Daemon {
     }
 }
 
-/// Makes a folder. Dropping the value removes it.
+/// Makes a temporary folder. Dropping the value removes the folder.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Returns the path of a file of this crate.
+/// Returns the absolute path of a file in this crate.
 pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Returns whether a program is installed. If it is not, prints that the test which needs it is skipped.
+/// Returns whether a program is installed. If not, prints that the test is skipped because it needs the program.
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

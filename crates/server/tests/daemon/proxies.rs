@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use yaml_rust2::YamlLoader;
 
-/// The address of the service in the guide's page.
+/// The service's address on the guide's page about proxies.
 const SERVICE: &str = "127.0.0.1:7670";
-/// The name by which clients call the service in the guide's page.
+/// The name by which clients call the service on the guide's page about proxies.
 const NAME: &str = "timers.example";
 
-/// Returns the code block of the page whose first fence has this word. Fails unless there is a single such block.
+/// Returns the code block on the guide's page about proxies whose first fence has the word `info`. Fails unless there
+/// is exactly one such block.
 fn block(info: &str) -> String {
     let page = std::fs::read_to_string(of_crate("../../docs/guide/proxies.md")).unwrap();
     let fence = format!("```{info}\n");
@@ -39,7 +40,7 @@ fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Replaces words of the page in a text. Fails if the text lacks a word.
+/// Replaces words in a text from the guide. Each pair has a word and its replacement. Fails if the text lacks a word.
 fn with(text: &str, words: &[(&str, &str)]) -> String {
     words.iter().fold(text.to_owned(), |text, (word, other)| {
         assert!(text.contains(word), "the page has no {word}");
@@ -47,11 +48,11 @@ fn with(text: &str, words: &[(&str, &str)]) -> String {
     })
 }
 
-/// A running proxy. Dropping the value kills it.
+/// A running proxy in front of the service. Dropping the value kills the proxy.
 struct Proxy {
     child: Child,
     address: SocketAddr,
-    /// The proxy's certificate. `None` if the proxy is called without TLS.
+    /// The proxy's TLS certificate. `None` if clients call the proxy without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
 
@@ -68,7 +69,7 @@ impl Proxy {
         Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)), certificate }
     }
 
-    /// Starts nginx with a configuration that has this block. nginx runs in the foreground.
+    /// Starts nginx with a configuration that contains `block`.
     fn nginx(folder: &Path, block: &str, port: u16, certificate: Option<CertificateDer<'static>>) -> Self {
         // As root, nginx would change to another user, who may not write into the folder.
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -118,7 +119,7 @@ impl Proxy {
         format!("localhost:{}", self.address.port())
     }
 
-    /// Sends a request with these headers, and returns the status and the body.
+    /// Sends a request with the headers `headers` through the proxy. Returns the answer's status and body.
     async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
         let response = self.begin(method, path, headers, body).await;
         let status = response.status().as_u16();
@@ -161,7 +162,7 @@ impl Proxy {
     }
 }
 
-/// Checks the promises of the page on proxies, with requests through this proxy.
+/// Checks by requests through `proxy` that the promises of the guide's page about proxies are true.
 async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     let bearer = format!("Bearer {token}");
     let token = ("authorization", &*bearer);
@@ -199,7 +200,8 @@ async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// Starts a service with the settings that the page names. Returns it with a token of an administrator.
+/// Starts a service with the settings on the guide's page about proxies. Returns the service and an administrator's
+/// token.
 fn service(folder: &Path) -> (Daemon, String) {
     let admin = token(folder, &["--role", "admin", "--data", "data"]);
     (Daemon::start(folder, &["--behind-proxy"]), admin)
@@ -229,7 +231,7 @@ async fn nginx_stands_before_the_service() {
     keeps_the_promises_of_the_page(&proxy, &admin).await;
 }
 
-/// A stream also works behind an nginx whose configuration has nothing but the service's address.
+/// A stream also works behind an nginx whose configuration has only the service's address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_live_behind_nginx_with_its_defaults() {
     if !is_nginx_there() {

@@ -13,13 +13,14 @@ pub(crate) struct Received {
     pub(crate) id: String,
     pub(crate) path: String,
     pub(crate) attempt: String,
-    /// The moment at which the callback arrived.
+    /// When the callback arrived at the receiver.
     pub(crate) at: SystemTime,
-    /// Whether the receiver has answered. It does not if the sender closes the connection during the pause.
+    /// Whether the receiver has answered the callback. It does not answer if the sender closes the connection during
+    /// the pause.
     pub(crate) answered: bool,
 }
 
-/// A receiver that waits for some time before it answers a callback.
+/// A receiver of callbacks. It waits for a pause before it answers each callback.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,

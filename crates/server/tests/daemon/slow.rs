@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// A pause between two bytes. It is shorter than every timeout.
+/// The pause between two bytes of a slow client. It is shorter than every timeout of the service.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
@@ -14,7 +14,7 @@ fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
     Daemon::start(folder, &[&timeouts, more].concat())
 }
 
-/// Sends byte after byte until the server closes the connection. Returns the time until then.
+/// Sends `byte` again and again until the server closes the connection. Returns the time until then.
 async fn trickle(raw: &mut Raw, byte: &[u8]) -> Duration {
     let begun = Instant::now();
     while raw.send(byte).await {

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tourbillon_fault::{Server, Watched, eventually};
 
-/// The pause between the creations of two timers.
+/// The pause between two creations of timers by a test.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The time from a timer's creation to its due moment.
 const DELAY: Duration = Duration::from_millis(500);
-/// The greatest median lateness that a test accepts. It is high, since the machine may be busy.
+/// The greatest median lateness that a test accepts. It is long, because the machine may be busy.
 const BUSY: Duration = Duration::from_secs(2);
 
 fn stay() -> Duration {
@@ -33,25 +33,25 @@ struct Stage {
     services: [Daemon; 2],
     receiver: Receiver,
     next: usize,
-    /// Whether a callback may arrive twice. A failover may lose the end of a delivery, since no client waits for it to
-    /// be confirmed.
+    /// Whether the test permits that a callback arrives twice. A failover may lose the end of a delivery, because no
+    /// client waits until this end is confirmed.
     may_repeat: bool,
 }
 
-/// A request that creates a timer, and its answer.
+/// The answer to a request that created a timer, and the moment of the request.
 struct Made {
     sent: SystemTime,
     status: u16,
     json: Value,
 }
 
-/// The outcomes of all creations within a span of time.
+/// The outcomes of all creations of timers within a span of time.
 #[derive(Default)]
 struct Span {
     created: usize,
-    /// The refused creations by status: their number, and the text of the last refusal.
+    /// The refused creations by status. For each status: their number, and the text of the last refusal.
     refused: BTreeMap<u16, (usize, String)>,
-    /// The lateness of each callback, sorted.
+    /// How late each callback arrived, sorted.
     late: Vec<Duration>,
 }
 
@@ -75,7 +75,7 @@ impl Span {
 }
 
 impl Stage {
-    /// Starts the two services and the receiver. `redis` is the section of the settings about Redis.
+    /// Starts two services and a receiver of their callbacks. `redis` is the text of the settings section `redis`.
     async fn start(redis: &str) -> Self {
         let folder = folder();
         fs::write(folder.path().join("redis.toml"), format!("[redis]\n{redis}")).unwrap();
@@ -88,8 +88,8 @@ impl Stage {
         Http::new(self.services[nth % 2].address)
     }
 
-    /// Creates timers at both services for a time. Returns once each acknowledged timer has arrived. Fails if a timer
-    /// arrives twice although it must not.
+    /// Creates timers at both services for the time `time`. Waits until each acknowledged timer has arrived. Fails if a
+    /// timer arrives twice although it must not.
     async fn create_for(&mut self, time: Duration) -> Span {
         let begun = Instant::now();
         let mut requests: Vec<JoinHandle<Option<Made>>> = Vec::new();
@@ -125,8 +125,8 @@ impl Stage {
         span
     }
 
-    /// Creates timers at the first service. The first timer is due after the time `after`, and each further timer a
-    /// little later. Returns the earliest due moment of each.
+    /// Creates `number` timers at the first service. The first timer is due after the time `after`, and each further
+    /// timer a little later. Returns the earliest moment at which each timer can be due, by the timer's id.
     async fn promise(&self, number: u32, after: Duration) -> BTreeMap<String, SystemTime> {
         let (http, url, mut due) = (self.http(0), self.receiver.url("/promised"), BTreeMap::new());
         for nth in 0..number {
@@ -140,7 +140,7 @@ impl Stage {
         due
     }
 
-    /// Waits until the callbacks of these timers have arrived. Returns their lateness, sorted.
+    /// Waits until the callbacks of the timers in `due` have arrived. Returns how late they arrived, sorted.
     async fn lateness(&self, due: &BTreeMap<String, SystemTime>) -> Vec<Duration> {
         let begun = Instant::now();
         let arrivals = loop {
@@ -288,7 +288,7 @@ async fn an_orderly_failover_loses_no_acknowledged_timer() {
     assert_eq!(answer.status, 201, "{}", answer.json);
 }
 
-/// The server restarts from an old snapshot, and its own data do not show this. The nodes must notice it.
+/// The Redis server restarts from an old snapshot, and its own data does not show this. The nodes must notice the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_are_named() {
     let Some(mut server) = Server::start(&[]) else { return };

@@ -8,12 +8,12 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The time that the program may take for its own work at its end, besides the setting `drain`.
+/// The time that the program may take to end, besides the time of the setting `drain`.
 const SECOND: Duration = Duration::from_secs(1);
-/// The time that a busy machine may add.
+/// The time that a busy machine may add to the end of the program.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Makes timers until the service is gone. Returns the keys of the acknowledged timers.
+/// Makes timers until the service has ended. Returns the keys of the acknowledged timers.
 async fn make_until_the_end(http: Http, name: usize) -> Vec<String> {
     let mut made = Vec::new();
     for number in 0.. {
@@ -113,8 +113,8 @@ async fn callbacks_under_way_are_finished_and_not_repeated() {
     assert_eq!(receiver.count(), 12, "none is repeated");
 }
 
-/// Clients stop in the middle of a connection, each at another point. They do not delay the end, even with long
-/// timeouts and a long `drain`.
+/// Clients stop in the middle of a connection, each at another point. They do not delay the service's end, even with
+/// long timeouts and a long `drain`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_stand_still_do_not_delay_the_end() {
     let folder = folder();
@@ -150,7 +150,8 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
     drop(clients);
 }
 
-/// A connection without a request under way does not delay the end, whether it was used before or not.
+/// A connection without a request under way does not delay the service's end. An unused connection delays it no more
+/// than a used connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_end_at_once() {
     let folder = folder();

@@ -8,7 +8,7 @@ const SLASH: &str = "/";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// Starts a service, and stores timers in all phases.
+/// Starts a service for a test of the pages, and stores timers in all phases.
 async fn filled() -> Rig {
     let rig = Rig::start().await;
     for number in 0..120_u64 {
@@ -32,7 +32,7 @@ async fn filled() -> Rig {
     rig
 }
 
-/// Returns the address of the page of the timer with this key.
+/// Returns the address of the page that shows the timer with the key `key`.
 async fn page_of(rig: &Rig, key: &str) -> String {
     let timer = rig
         .api("GET", &format!("/v1/namespaces/default/timers/{}", crate::rig::percent(key)), "", Value::Null)
@@ -191,8 +191,8 @@ async fn without_scripts_pages_are_read_and_forms_work() {
     browser.picture("overview-without-scripts").await;
 }
 
-/// Presses Tab, as a user without a mouse does, until the selector's element has the focus. Fails if an element on the
-/// way does not show that it has the focus.
+/// Presses Tab until the element of `selector` has the focus, as a user without a mouse does. Fails if an element on
+/// the way has the focus but does not show it.
 async fn tab_to(browser: &Browser, selector: &str) {
     for _ in 0..100 {
         browser.press(TAB).await;
@@ -238,8 +238,9 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// A script for the page that makes time pass faster. The page's clocks and pauses are a hundred times as fast, the
-/// stream sends events at once, and no two answers are equal. It also counts the refreshes.
+/// A script that makes time pass faster for a page. The page's clocks and pauses are a hundred times as fast, and its
+/// stream sends events without a pause. Every answer differs from the answer before, and the script counts the
+/// refreshes.
 const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
     Date.now = () => begun + (now() - begun) * 100;
@@ -256,8 +257,8 @@ const HURRY: &str = r#"
     };
 "#;
 
-/// Fails if the page has kept the DOM nodes that hundreds of refreshes replaced. The browser frees some of these nodes
-/// late, so a few may be left.
+/// Fails if the page has kept the DOM nodes and listeners that hundreds of refreshes replaced. The browser frees some
+/// of them late, so a few may be left.
 #[track_caller]
 fn assert_few(before: (u64, u64), after: (u64, u64)) {
     let is_few = after.0 < before.0 * 5 && after.1 < before.1 * 5;
@@ -293,7 +294,7 @@ async fn a_page_that_is_refreshed_600_times_and_survives_a_restart_does_not_grow
     assert_few(before, after);
 }
 
-/// A script that makes the pauses of the page a twentieth as long.
+/// A script that shortens all pauses of a page to a twentieth.
 const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

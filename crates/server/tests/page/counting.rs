@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
 
-/// A store in memory that counts the calls to it.
+/// A store in memory that counts the service's calls to it.
 pub(crate) type Counting = Hooked<Counts>;
 
-/// The counts of the calls to a store.
+/// The numbers of calls to a store, by their kind.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// The number of calls of `list`.
+    /// The number of calls that list timers.
     lists: AtomicU64,
-    /// The number of timers that these calls asked for.
+    /// The number of timers that the listing calls asked for.
     listed: AtomicU64,
     /// The number of calls that read the whole store.
     whole: AtomicU64,
@@ -20,7 +20,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns the counts since the last call of this function, and resets them. In order: lists, timers that the lists
+    /// Returns the counts of the calls to the store, and sets them to zero. In order: lists, timers that the lists
     /// asked for, reads of the whole store, reads of single timers.
     pub(crate) fn work(&self) -> [u64; 4] {
         [&self.lists, &self.listed, &self.whole, &self.gets].map(|count| count.swap(0, Ordering::SeqCst))

@@ -4,13 +4,14 @@ use crate::rig::{Page, Rig};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-/// Returns the values of the check boxes on a page.
+/// Returns the values of all check boxes on a page.
 fn boxes(page: &Page) -> Vec<String> {
     let boxes = page.text.split(r#"name="timer" form="chosen" value=""#).skip(1);
     boxes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
 }
 
-/// Starts a service with dead timers in two namespaces. Three timers have the same last error, and two have another.
+/// Starts a service with dead timers in two namespaces. Three of the timers have the same last error, and two have
+/// another.
 async fn filled() -> (Rig, String) {
     let rig = Rig::start().await;
     rig.api("PUT", "/v1/namespaces/shop", "", json!({})).await;

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// A lock that lets a single browser run at a time, since a browser takes several processes.
+/// A lock that lets a single browser run at a time, because a browser takes several processes.
 static ONE: Mutex<()> = Mutex::const_new(());
 
-/// A running browser. Dropping the value ends it.
+/// A running browser for a test. Dropping the value ends the browser.
 pub(crate) struct Browser {
     driver: Child,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -31,7 +31,7 @@ pub(crate) struct Browser {
     _one: MutexGuard<'static, ()>,
 }
 
-/// Returns the path of the first of these programs that is installed.
+/// Returns the path of the first program of `programs` that is installed.
 fn installed(programs: &[&str]) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let mut found =
@@ -40,7 +40,7 @@ fn installed(programs: &[&str]) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts a browser. If none is installed, prints that the test is skipped and returns `None`.
+    /// Starts a browser. If no browser is installed, prints that the test is skipped and returns `None`.
     pub(crate) async fn start() -> Option<Self> {
         let (Some(chrome), Some(driver)) =
             (installed(&["chromium", "chromium-browser", "google-chrome"]), installed(&["chromedriver"]))
@@ -89,7 +89,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a request to the driver. Returns the value or the error of the answer.
+    /// Sends a request to the browser's driver. Returns the value of the answer, or its error.
     async fn attempt(&self, method: Method, path: &str, body: Value) -> Result<Value, Value> {
         let body = if method == Method::POST { body.to_string().into() } else { Bytes::new() };
         let request = Request::builder()
@@ -114,7 +114,7 @@ impl Browser {
         self.call(Method::POST, "/url", json!({ "url": url })).await;
     }
 
-    /// Returns the address of the page.
+    /// Returns the address of the page that the browser shows.
     pub(crate) async fn address(&self) -> String {
         self.call(Method::GET, "/url", Value::Null).await.as_str().unwrap().to_owned()
     }
@@ -125,8 +125,8 @@ impl Browser {
         self.call(Method::POST, "/execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until an expression of JavaScript in the page is true. If an answer fails since the page is being
-    /// replaced, asks again.
+    /// Waits until a JavaScript expression in the page is true. Asks again if an answer fails while the browser
+    /// replaces the page.
     pub(crate) async fn until(&self, expression: &str) {
         let begun = Instant::now();
         let script = format!("return !!({expression});");
@@ -144,7 +144,7 @@ impl Browser {
         }
     }
 
-    /// Waits until the page shows this text to a reader.
+    /// Waits until the text that the page shows contains `text`.
     pub(crate) async fn until_text(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
@@ -156,8 +156,8 @@ impl Browser {
         element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    /// Clicks at the first element that the selector finds. It must be visible, as for a user. If a refresh replaces
-    /// the element at this moment, clicks at the new element.
+    /// Clicks the first element that matches `selector`. The element must be visible, as for a user. If a refresh
+    /// replaces the element at this moment, clicks the new element.
     pub(crate) async fn click(&self, selector: &str) {
         let begun = Instant::now();
         loop {
@@ -171,13 +171,13 @@ impl Browser {
         }
     }
 
-    /// Types a text into the first element that the selector finds.
+    /// Types a text into the first element that matches `selector`.
     pub(crate) async fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.call(Method::POST, &format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// Presses and releases keys. The element with the focus gets them.
+    /// Presses and releases keys. The element with the focus gets the keys.
     pub(crate) async fn press(&self, keys: &str) {
         let steps: Vec<Value> = keys
             .chars()
@@ -189,14 +189,14 @@ impl Browser {
         self.call(Method::POST, "/actions", actions).await;
     }
 
-    /// Returns the reports of the browser since the last call: violations of the content security policy, errors of
-    /// scripts, and failed requests.
+    /// Returns the browser's reports since the last call: violations of the content security policy, errors of scripts,
+    /// and failed requests.
     pub(crate) async fn reports(&self) -> Vec<String> {
         let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Calls a method of the DevTools protocol.
+    /// Calls a method of the browser's DevTools protocol.
     async fn devtools(&self, method: &str, parameters: Value) -> Value {
         self.call(Method::POST, "/goog/cdp/execute", json!({ "cmd": method, "params": parameters })).await
     }
@@ -211,8 +211,8 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Makes the browser show pages as on this medium, `screen` or `print`. With `is_forced`, it forces its own colours
-    /// on the pages.
+    /// Makes the browser show pages as on `medium`, either `screen` or `print`. If `is_forced` is true, the browser
+    /// replaces the colours of the pages by its own colours.
     pub(crate) async fn medium(&self, medium: &str, is_forced: bool) {
         let forced = if is_forced { "active" } else { "none" };
         let feature = json!({ "name": "forced-colors", "value": forced });
@@ -223,7 +223,7 @@ impl Browser {
         self.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone })).await;
     }
 
-    /// Moves the pointer to the middle of the first element that the selector finds.
+    /// Moves the pointer to the middle of the first element that matches `selector`.
     pub(crate) async fn hover(&self, selector: &str) {
         let element = self.element(selector).await;
         let origin = json!({ "element-6066-11e4-a52e-4f735466cecf": element });
@@ -237,31 +237,32 @@ impl Browser {
         self.devtools("Runtime.evaluate", json!({ "expression": script })).await;
     }
 
-    /// Waits for a promise in the page. Returns the value with which it is fulfilled.
+    /// Waits for a promise of the page's JavaScript. Returns the value with which the promise is fulfilled.
     pub(crate) async fn answer(&self, promise: &str) -> Value {
         let parameters = json!({ "expression": promise, "awaitPromise": true, "returnByValue": true });
         self.devtools("Runtime.evaluate", parameters).await["result"]["value"].clone()
     }
 
-    /// Permits scripts in pages, or forbids them.
+    /// Permits or forbids the scripts of pages.
     pub(crate) async fn scripts(&self, permitted: bool) {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": !permitted })).await;
     }
 
-    /// Runs a script in each page that is opened from now on, before the page's own scripts.
+    /// Makes the browser run a script in each page that it opens from now on, before the page's own scripts.
     pub(crate) async fn before_each_page(&self, script: &str) {
         let script = format!("{{ {script} }}");
         self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
     }
 
-    /// Returns the numbers of DOM nodes and of event listeners in the browser. Collects garbage first.
+    /// Returns the number of DOM nodes and the number of event listeners in the browser. Collects garbage first.
     pub(crate) async fn nodes(&self) -> (u64, u64) {
         self.devtools("HeapProfiler.collectGarbage", json!({})).await;
         let counters = self.devtools("Memory.getDOMCounters", json!({})).await;
         (counters["nodes"].as_u64().unwrap(), counters["jsEventListeners"].as_u64().unwrap())
     }
 
-    /// Writes a picture of the whole page to a file. The folder is `TOURBILLON_PICTURES`, or a folder below `target`.
+    /// Takes a picture of the whole page, and writes it to a file named `name`. The folder is `TOURBILLON_PICTURES`, or
+    /// a folder below `target`.
     pub(crate) async fn picture(&self, name: &str) {
         let size = "[innerWidth, document.documentElement.scrollHeight]";
         let size = self.value(size).await;
@@ -279,7 +280,7 @@ impl Browser {
 }
 
 impl Browser {
-    /// Ends the session with the driver, which ends the browser. Blocks the thread.
+    /// Ends the session with the browser's driver, so that the browser ends. Blocks the thread.
     fn end_session(&self) -> std::io::Result<()> {
         let (address, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
         let mut driver = std::net::TcpStream::connect(address)?;

@@ -3,7 +3,7 @@
 use crate::rig::{Page, Rig, percent};
 use serde_json::{Value, json};
 
-/// Returns the keys of the timers on a page, in their order.
+/// Returns the keys of the timers on a page, in the page's order.
 fn keys(page: &Page) -> Vec<String> {
     let cells = page.text.split("<td class=\"key\"><a href=\"").skip(1);
     let key = |cell: &str| {
@@ -18,7 +18,7 @@ fn next(page: &Page) -> Option<String> {
     Some(rest.split('"').next()?.replace("&#38;", "&"))
 }
 
-/// Returns the keys on all pages of a list, following the links to the next page.
+/// Follows the links to the next page of a list. Returns the keys of the timers on all pages.
 async fn walk(rig: &Rig, path: &str) -> Vec<String> {
     let (mut all, mut address) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = address {
@@ -30,7 +30,7 @@ async fn walk(rig: &Rig, path: &str) -> Vec<String> {
     all
 }
 
-/// Returns the number that a figure shows, and the address of the list to which it links.
+/// Finds the number named `name` on the overview. Returns the number, and the address of the list to which it links.
 fn figure(page: &Page, name: &str) -> (usize, String) {
     let (before, rest) = page
         .text
@@ -41,7 +41,7 @@ fn figure(page: &Page, name: &str) -> (usize, String) {
     (rest.split('<').next().unwrap().replace(',', "").parse().unwrap(), address)
 }
 
-/// Makes pending, dead and parked timers in four namespaces. Each further namespace gets more of them.
+/// Makes pending, dead and parked timers in four namespaces. Each namespace gets more timers than the namespace before.
 async fn spread(rig: &Rig) {
     for (at, namespace) in ["default", "a", "b", "quiet"].into_iter().enumerate() {
         let limits = json!({ "paused": namespace == "quiet" });

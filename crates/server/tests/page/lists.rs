@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Stores timers that are due far in the future, in batches. A key is `k` and a number. Each fifth timer has the label
+/// Stores `count` timers that are due far in the future. A key is `k` and a number. Each fifth timer has the label
 /// `five`.
 async fn fill(rig: &Rig, count: usize) {
     let store = async |first: usize| {
@@ -25,7 +25,7 @@ async fn fill(rig: &Rig, count: usize) {
     stream::iter((0..count).step_by(1_000)).for_each_concurrent(4, store).await;
 }
 
-/// Returns the keys of the timers on a page, in their order.
+/// Returns the keys of the timers on a page, in the page's order.
 fn keys(text: &str) -> Vec<&str> {
     text.split("<td class=\"key\"><a href=\"")
         .skip(1)
@@ -36,7 +36,7 @@ fn keys(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the address of the next page of the list. `None` on the last page.
+/// Returns the address of the list's next page. `None` on the last page.
 fn next(text: &str) -> Option<String> {
     let (_, rest) = text.split_once(r#"rel="next" href=""#)?;
     Some(rest.split('"').next()?.replace("&#38;", "&"))
@@ -95,8 +95,8 @@ async fn an_empty_list_says_what_to_do_next() {
     }
 }
 
-/// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of
-/// timers, and nothing reads the whole store.
+/// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
+/// timers, and no page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     let store = Arc::new(Counting::default());
@@ -134,8 +134,8 @@ async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     }
 }
 
-/// Measures the time for a page, with the real store. `TOURBILLON_TIMERS` is the number of timers, ten million by
-/// default.
+/// Measures how long the service takes for a page, with the store on the disk. The environment variable
+/// `TOURBILLON_TIMERS` is the number of timers, ten million by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and gigabytes of disk"]
 async fn ten_million_timers_by_hand() {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// The namespaces of the service. The last namespace is paused.
+/// The namespaces of the service under test. The last namespace is paused.
 const NAMESPACES: [&str; 5] = [
     "default",
     "billing",
@@ -39,8 +39,8 @@ fn odd_keys() -> Vec<String> {
     .collect()
 }
 
-/// Starts a receiver on all addresses of this machine. It answers with the status at the end of the path, and late if
-/// the path begins with `/slow`. Returns its port.
+/// Starts a receiver of callbacks on all addresses of this machine. It answers with the status at the end of the path.
+/// It answers late if the path begins with `/slow`. Returns the receiver's port.
 async fn receiver() -> u16 {
     let answer = async |uri: Uri| {
         if uri.path().starts_with("/slow") {
@@ -55,8 +55,8 @@ async fn receiver() -> u16 {
     port
 }
 
-/// Writes a history of 71 hours, with days and nights. It has an hour in which the service did not run, and an hour
-/// with failures.
+/// Writes a history of the service's last 71 hours, with busy days and quiet nights. In one hour the service did not
+/// run, and in another hour callbacks failed.
 fn write_history(folder: &Path) {
     const STEP: u64 = 10_000;
     const SAMPLES: u64 = 25_920;
@@ -87,7 +87,8 @@ fn write_history(folder: &Path) {
     std::fs::write(folder.join("history.ring"), bytes).unwrap();
 }
 
-/// Starts a service with `count` timers in several namespaces, and with everything else that its pages can show.
+/// Starts a service with `count` timers in several namespaces, and with everything else that its pages can show. If
+/// `has_past` is true, the service also has a history of three days.
 pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     let rig = Rig::start_with(|settings| {
         if has_past {
@@ -204,7 +205,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
 }
 
 /// Returns schedules of all kinds: with clock changes in three zones, by month, by period, with limits, and with
-/// skipped instants.
+/// skipped instants. `slow` is the URL of a slow receiver.
 fn schedules(slow: &str) -> Vec<(String, Value)> {
     let key = str::to_owned;
     vec![
@@ -240,7 +241,8 @@ fn schedules(slow: &str) -> Vec<(String, Value)> {
     ]
 }
 
-/// Returns the pages of a service from [`seeded`], each with a name for its pictures.
+/// Returns the addresses of a service's pages, each with a name for the page's pictures. The service must come from
+/// [`seeded`].
 pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     // The address of the first timer in a list. Its phase may have changed by now.
     let first = async |path: &str| {
@@ -298,10 +300,10 @@ pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     pages.map(|(name, path)| (name, rig.url(&path))).into()
 }
 
-/// The widths of windows, in pixels: from a telephone to a desk.
+/// The widths of browser windows that the test uses, in pixels: from a telephone to a desk.
 const WIDTHS: [u32; 5] = [360, 390, 768, 1_280, 1_920];
 
-/// A script that finds the parts of a page which lie outside of their window or box. It finds a page that is too wide,
+/// A script that finds the parts of a page that lie outside of their window or box. It finds a page that is too wide,
 /// and a text that is cut and cannot be scrolled. It also finds buttons of rows that are out of sight without
 /// scrolling.
 const OUTSIDE: &str = r#"(() => {
@@ -321,8 +323,8 @@ const OUTSIDE: &str = r#"(() => {
     return found;
 })()"#;
 
-/// Checks each page in both themes and at all widths. Takes a picture of each page in both themes, at the widths of a
-/// telephone and of a desk.
+/// Checks each page in both themes and at all widths. Also takes pictures of each page in both themes, at the widths of
+/// a telephone and of a desk.
 async fn look(browser: &Browser, rig: &Rig) {
     let pages = pages(rig).await;
     let mut faults = Vec::new();
@@ -368,8 +370,8 @@ async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_r
     assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
 }
 
-/// Checks the pages of a service with 20,000 timers and a history of three days. Before the pictures, the service works
-/// for `TOURBILLON_SECONDS` seconds.
+/// Checks the pages of a service with 20,000 timers and a history of three days. Before taking pictures, the test lets
+/// the service work for `TOURBILLON_SECONDS` seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; its pictures are for people"]
 async fn much_of_everything_by_hand() {

@@ -4,7 +4,7 @@ use crate::rig::Rig;
 use axum::http::{StatusCode, header};
 use serde_json::json;
 
-/// The addresses of the pages that need no further part in their address.
+/// The addresses of pages whose address has no variable part, such as a timer's id.
 pub(crate) const PAGES: [&str; 10] = [
     "/ui/",
     "/ui/timers",

@@ -17,10 +17,11 @@ use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
-/// The greatest time for an event that should come at once. It is long, since the machine may be busy.
+/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
+/// busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// An answer to a request for a page.
+/// The service's answer to a request for a page.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
@@ -29,25 +30,25 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Returns the address to which the answer redirects, or an empty text.
+    /// Returns the address to which the answer redirects. Returns an empty text if it does not redirect.
     pub(crate) fn to(&self) -> &str {
         self.headers.get(header::LOCATION).map_or("", |to| to.to_str().unwrap())
     }
 
-    /// Returns the CSRF token in the page's forms, which the forms call `mark`.
+    /// Returns the CSRF token in the page's forms. The forms call this field `mark`.
     pub(crate) fn mark(&self) -> String {
         let (_, rest) = self.text.split_once(r#"name="mark" value=""#).expect("a form");
         rest.split('"').next().unwrap().to_owned()
     }
 
-    /// Returns the cookie that the answer sets.
+    /// Returns the cookie that the answer sets, as the pair of its name and its value.
     pub(crate) fn cookie(&self) -> String {
         let cookie = self.headers[header::SET_COOKIE].to_str().unwrap();
         cookie.split(';').next().unwrap().to_owned()
     }
 }
 
-/// A running service with its pages on a port of its own. Dropping the value ends the service.
+/// A running service with its pages, at a port of its own. Dropping the value ends the service.
 pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,
@@ -55,11 +56,12 @@ pub(crate) struct Rig {
     client: Client<HttpConnector, Full<Bytes>>,
     settings: Settings,
     folder: Option<TempDir>,
-    /// The address of a receiver that answers each callback with the status that its path names.
+    /// The address of a receiver of callbacks. It answers each callback with the status that the callback's path names.
     pub(crate) receiver: SocketAddr,
 }
 
-/// Starts a receiver that answers each callback with the status that its path names. Returns its address.
+/// Starts a receiver of callbacks. It answers each callback with the status that the callback's path names. Returns the
+/// receiver's address.
 async fn receiver() -> SocketAddr {
     let answer =
         async |uri: http::Uri| uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT);
@@ -85,7 +87,8 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts a service whose tokens these commands of `tourbillond token` make. Returns the tokens, too.
+    /// Starts a service with tokens. Each of `commands` is a command of `tourbillond token` that makes a token. Returns
+    /// the tokens too.
     pub(crate) async fn with_tokens(commands: &[&[&str]]) -> (Self, Vec<String>) {
         let mut tokens = Vec::new();
         let rig = Self::start_with(|settings| {
@@ -95,7 +98,7 @@ impl Rig {
         (rig, tokens)
     }
 
-    /// Starts a service whose settings `change` has changed.
+    /// Starts a service with the usual settings of tests, after `change` has changed them.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -106,7 +109,7 @@ impl Rig {
         Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), None).await
     }
 
-    /// Starts a service on this store.
+    /// Starts a service that keeps its timers in `store`.
     pub(crate) async fn on(store: Arc<dyn TimerStore>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -174,7 +177,7 @@ impl Rig {
         self.raw(Request::get(self.url(path)).header("cookie", cookie).body(Full::default()).unwrap()).await
     }
 
-    /// Sends a form with a cookie and further headers.
+    /// Sends a form to a page, with a cookie and further headers.
     pub(crate) async fn post(
         &self,
         path: &str,
@@ -192,7 +195,7 @@ impl Rig {
         self.raw(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    /// Signs in with a token. Returns the session's cookie, and the CSRF token of its forms.
+    /// Signs in with a token. Returns the cookie of the new session, and the CSRF token of the session's forms.
     pub(crate) async fn sign_in(&self, token: &str) -> (String, String) {
         let page = self.post("/ui/sign-in", "", &[], &[("token", token)]).await;
         assert_eq!((page.status, page.to()), (StatusCode::SEE_OTHER, "/ui/"), "{}", page.text);
@@ -201,7 +204,8 @@ impl Rig {
         (cookie, mark)
     }
 
-    /// Sends a request of the HTTP interface, which must be fulfilled.
+    /// Sends a request to the service's HTTP interface. Fails unless the service does as the request asks. Returns the
+    /// answer's body.
     pub(crate) async fn api(&self, method: &str, path: &str, token: &str, body: Value) -> Value {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let mut request =
@@ -214,8 +218,8 @@ impl Rig {
         serde_json::from_str(&page.text).unwrap_or(Value::Null)
     }
 
-    /// Stores a timer with this key in the namespace `default`. The receiver answers its callback with `status`. `more`
-    /// are further fields. Returns the timer's id.
+    /// Stores a timer with the key `key` in the namespace `default`. The receiver answers the timer's callback with
+    /// `status`. `more` are further fields of the timer. Returns the timer's id.
     pub(crate) async fn put(&self, key: &str, status: u16, more: Value) -> String {
         let mut timer = json!({ "callback": { "url": format!("http://{}/{status}", self.receiver) } });
         for (name, value) in more.as_object().into_iter().flatten() {
@@ -226,14 +230,14 @@ impl Rig {
         placed["id"].as_str().unwrap().to_owned()
     }
 
-    /// Stores a schedule with this key in the namespace `default`. The receiver accepts the callbacks of its
-    /// occurrences.
+    /// Stores a schedule with the key `key` in the namespace `default`. The receiver accepts the callbacks of its
+    /// timers.
     pub(crate) async fn schedule(&self, key: &str, mut schedule: Value) {
         schedule["callback"] = json!({ "url": format!("http://{}/204", self.receiver) });
         self.api("PUT", &format!("/v1/namespaces/default/schedules/{}", percent(key)), "", schedule).await;
     }
 
-    /// Requests a page until it has this text. Returns the page.
+    /// Requests a page until the page contains `text`. Returns the page.
     pub(crate) async fn until(&self, path: &str, text: &str) -> Page {
         let begun = Instant::now();
         loop {
@@ -247,11 +251,11 @@ impl Rig {
     }
 }
 
-/// A proxy before a service. It can stop forwarding without closing its connections.
+/// A proxy in front of a service. It can stop forwarding bytes without closing its connections.
 pub(crate) struct Between {
     pub(crate) address: SocketAddr,
-    /// Whether connections that begin now are forwarded. A connection that is open when the value becomes false stays
-    /// dead for good.
+    /// Whether the proxy forwards new connections. A connection that is open when the value becomes false is never
+    /// forwarded again.
     pub(crate) is_open: watch::Sender<bool>,
 }
 
@@ -281,12 +285,12 @@ impl Between {
     }
 }
 
-/// Escapes a text for use as a part of a path.
+/// Escapes a text so that it can be a part of a path.
 pub(crate) fn percent(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// Makes a token with `tourbillond token new`. Returns the token.
+/// Makes a token for the service by `tourbillond token new`. Returns the token.
 pub(crate) fn token(settings: &Settings, arguments: &[&str]) -> String {
     let made = Command::new(env!("CARGO_BIN_EXE_tourbillond"))
         .args(["token", "new", "--data"])

@@ -17,13 +17,13 @@ fn operations(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("operations").join(file)
 }
 
-/// The texts with which the names of the service's series begin.
+/// The beginnings of the names of the metrics that the service shows.
 const PREFIXES: [&str; 2] = ["tourbillon_", "process_"];
-/// The labels that Prometheus adds to all series.
+/// The labels that Prometheus itself adds to every metric.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
-/// Returns the names of the series in an expression. With each name come the labels for which the expression demands a
-/// value.
+/// Returns the names of the metrics in an expression of Prometheus. With each name come the labels and values that the
+/// expression demands.
 fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     let mut found = Vec::new();
     let mut rest = expression;
@@ -48,8 +48,8 @@ fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     found
 }
 
-/// Fails unless `/metrics` has each series of an expression, with the values of labels that it demands. The series must
-/// also have the labels by which the expression groups.
+/// Fails unless the service's `/metrics` has each metric of an expression, with the values of labels that the
+/// expression demands. The metric must also have the labels by which the expression groups.
 fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     let all = series(expression);
     if all.is_empty() {
@@ -82,7 +82,7 @@ fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the rules of the alarms, each with its name.
+/// Returns the rules of the alarms for Prometheus, each with its name.
 fn rules() -> Vec<(String, Yaml)> {
     let alarms = std::fs::read_to_string(operations("alerts.yml")).unwrap();
     let alarms = YamlLoader::load_from_str(&alarms).unwrap().remove(0);
@@ -91,7 +91,7 @@ fn rules() -> Vec<(String, Yaml)> {
     rules.map(|rule| (rule["alert"].as_str().unwrap().to_owned(), rule.clone())).collect()
 }
 
-/// Starts a service with a TLS certificate. Its store is in memory.
+/// Starts a service with a TLS certificate and a store in memory.
 fn with_certificate(folder: &Path) -> Inside {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| folder.join(name));
@@ -189,7 +189,8 @@ async fn the_guide_has_each_series_of_the_page_and_no_other() {
     assert!(printed.len() > 50 && of_engine.len() > 20);
 }
 
-/// Prometheus' own tool, if it is installed, accepts the rules and the text of `/metrics`.
+/// Prometheus' own tool accepts the rules of the alarms and the text of `/metrics`. The test needs the tool on the
+/// machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
     let Some(rules) = promtool(&["check", "rules"], &operations("alerts.yml")) else { return };
@@ -244,8 +245,8 @@ async fn changes_that_the_store_refuses_are_counted() {
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
 }
 
-/// An alarm, and series that are quiet for half an hour and then loud. Each series has a name, its quiet values and its
-/// loud values, as Prometheus' tool writes them.
+/// An alarm, and metrics that are quiet for half an hour and then loud. Each metric has a name, its quiet values and
+/// its loud values, as Prometheus' tool writes them.
 type Case = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const CASES: [Case; 27] = [
@@ -327,8 +328,8 @@ const CASES: [Case; 27] = [
     ("TourbillonClockStepped", &[("tourbillon_durable_clock_steps_back_total", "0", "1+1")]),
 ];
 
-/// Writes a test of an alarm for Prometheus' own tool. The alarm must not fire while its series are quiet, and must
-/// fire after that.
+/// Writes a test of an alarm for Prometheus' own tool. The alarm must not fire while its metrics are quiet, and must
+/// fire once they are loud.
 fn promtool_test((alarm, inputs): &Case) -> String {
     let mut test = String::from("- interval: 1m\n  input_series:\n");
     for (series, quiet, loud) in *inputs {
@@ -345,7 +346,8 @@ fn promtool_test((alarm, inputs): &Case) -> String {
     test
 }
 
-/// Runs `promtool` on a file. If the program is not installed, prints that the test is skipped and returns `None`.
+/// Runs Prometheus' tool `promtool` on a file. If the tool is not installed, prints that the test is skipped and
+/// returns `None`.
 fn promtool(arguments: &[&str], path: &Path) -> Option<std::process::Output> {
     let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
     let ended = Command::new(tool).args(arguments).arg(path).output().ok();

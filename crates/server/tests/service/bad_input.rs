@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// A request and the expected problem: method, path, headers, then the problem's status and the last word of its type.
+/// A request and the problem that it must get: method, path, headers, the problem's status, and the last word of the
+/// problem's type.
 type Row<'a> = (&'a str, String, Vec<(&'a str, &'a str)>, u16, &'a str);
 
 async fn post(inside: &Inside, kind: &str, body: impl Into<Vec<u8>>) -> Answered {
@@ -112,7 +113,7 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
-/// The problem for a fault names the faulty field, even if it is inside a change of a batch, or inside a backoff.
+/// The problem for a wrong field names the field, even inside a change of a batch, or inside a backoff.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_inside_a_change_has_its_own_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,7 +157,7 @@ async fn a_fault_inside_a_change_has_its_own_place() {
     }
 }
 
-/// The problem for a wrong plan of a schedule names the faulty field.
+/// The problem for a schedule with a wrong plan names the faulty field.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_rule_has_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,8 +322,8 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
 
-/// Makes bodies of a schema. Each body has a list in the place of a single object, and comes with the JSON pointer of
-/// this place.
+/// Makes bodies that conform to a schema except for a single place. There each body has a list instead of an object.
+/// With each body comes the JSON pointer of this place.
 fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
     let mut bodies = Vec::new();
     if let Some(reference) = schema["$ref"].as_str() {

@@ -15,12 +15,13 @@ use tourbillon_server::RedisSettings;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Returns the number in an environment variable, or `default`. With such a variable, a person can make a run larger.
+/// Returns the number in the environment variable `variable`, or `default`. With such a variable, a person can make a
+/// run larger.
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Starts `count` nodes on a Redis server. Returns them once they share the shards.
+/// Starts `count` nodes on a Redis server. Returns the nodes once they have divided the shards among themselves.
 async fn nodes(server: &Server, count: usize) -> Vec<Rig> {
     let mut nodes = Vec::new();
     for _ in 0..count {
@@ -46,7 +47,7 @@ fn commands(server: &Server) -> u64 {
     server.info("total_commands_processed").unwrap().parse().unwrap()
 }
 
-/// Returns the number of calls of each command, as a text for a message.
+/// Returns how often the Redis server ran each command, as a text for a message.
 fn by_command(server: &Server) -> String {
     let info: String = server.query(&["INFO", "commandstats"]);
     let calls = |line: &str| {
@@ -62,7 +63,8 @@ async fn open(server: &Server) -> RedisStore {
     RedisStore::builder("d").open(&Connect::single(&server.url()).unwrap()).await.unwrap()
 }
 
-/// The test parks `TOURBILLON_PARKED` timers, 2,000 by default, for all kinds of reasons that no node can lift.
+/// The test parks timers for all kinds of reasons that no node can lift. Their number is `TOURBILLON_PARKED`, 2,000 by
+/// default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parked_timers_cost_no_commands_by_their_number() {
     let Some(server) = Server::start(&[]) else { return };
@@ -100,8 +102,8 @@ async fn parked_timers_cost_no_commands_by_their_number() {
     assert_eq!(view["parked"], count, "nothing was put back");
 }
 
-/// Fetches `count` timers of the queue `q` from a single node, 50 with each request. Returns the claims and the number
-/// of requests.
+/// Fetches `count` timers of the queue `q` from a single node, up to 50 with each request. Returns the claims and the
+/// number of requests.
 async fn fetch_all(node: &Rig, count: usize) -> (Vec<Value>, usize) {
     let (mut claims, mut requests) = (Vec::new(), 0);
     let begun = Instant::now();
@@ -179,7 +181,7 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
     }
 }
 
-/// A receiver waits at a node, and timers become due at the other nodes one by one.
+/// A receiver waits for timers at one node. The timers become due at the other nodes, one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     let Some(server) = Server::start(&[]) else { return };
@@ -206,8 +208,7 @@ async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     assert!(waits[12] < Duration::from_millis(500) && waits[23] < Duration::from_secs(5), "{waits:?}");
 }
 
-/// A node leases a timer and is gone. The owner of the shard ends this lease, although it has not leased the timer
-/// itself.
+/// A node leases a timer and then dies. The owner of the timer's shard ends this lease, although another node made it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let Some(server) = Server::start(&[]) else { return };
@@ -246,8 +247,8 @@ async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Stores `count` timers that are due far in the future. Their keys begin with `bulk-`. They are imported, as the
-/// timers of a backup are.
+/// Imports `count` timers into a store, as a restore does. The timers are due far in the future, and their keys begin
+/// with `bulk-`.
 async fn import_far(store: &RedisStore, count: usize) {
     let now = store.now();
     for first in (0..count).step_by(500) {
@@ -272,7 +273,7 @@ async fn begin_cancel(node: &Rig) -> String {
     format!("/v1/namespaces/default/operations/{}", answer["id"].as_str().unwrap())
 }
 
-/// Waits until a node shows an operation as done. Returns the operation.
+/// Waits until a node shows that an operation, a change of many timers, is done. Returns the operation.
 async fn ended(node: &Rig, operation: &str) -> Value {
     let begun = Instant::now();
     loop {
@@ -285,7 +286,8 @@ async fn ended(node: &Rig, operation: &str) -> Value {
     }
 }
 
-/// An operation cancels `TOURBILLON_CANCELLED` timers, 3,000 by default, while others are created.
+/// An operation cancels many timers while the test creates others. Their number is `TOURBILLON_CANCELLED`, 3,000 by
+/// default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bulk_cancel_costs_few_scripts_and_is_shown_by_all_nodes() {
     let Some(server) = Server::start(&[]) else { return };

@@ -11,7 +11,7 @@ use tourbillon_api::Moment;
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// Makes a timer with this key that calls a URL. Returns the timer once a delivery has ended.
+/// Makes a timer with the key `key` that calls `url`. Returns the timer once a delivery has ended.
 async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     let path = format!("{TIMERS}/{key}");
     let timer = json!({ "callback": { "url": url, "json": {} }, "policy": policy });
@@ -28,8 +28,8 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     .await
 }
 
-/// A body in JSON arrives byte for byte as it was written. It does not matter which request made the timer, or which
-/// kind of receiver gets it.
+/// A JSON body arrives byte for byte as the client wrote it. This holds for every request that makes timers, and for
+/// every kind of receiver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_in_json_arrives_byte_for_byte() {
     const SCHEDULE: &str = "/v1/namespaces/default/schedules/s";
@@ -76,7 +76,7 @@ async fn a_body_in_json_arrives_byte_for_byte() {
     }
 }
 
-/// For each kind of answer and silence of a receiver, the expected outcome is stored.
+/// A receiver answers or stays silent in many ways. For each way, the service stores the expected outcome.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
@@ -166,7 +166,7 @@ async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() 
     }
 }
 
-/// Returns whether a text in an answer has these words.
+/// Returns whether a text in an answer contains `words`.
 fn names(text: &Value, words: &str) -> bool {
     text.as_str().is_some_and(|text| text.contains(words))
 }
@@ -234,7 +234,7 @@ async fn hosts_that_a_namespace_does_not_allow_are_refused_and_those_it_allows_n
     assert_eq!(receiver.requests().len(), 0);
 }
 
-/// Makes `count` timers without keys that call a URL.
+/// Makes `count` timers without keys. Each timer calls `url`.
 async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Value) {
     let path = format!("/v1/namespaces/{namespace}/timers");
     let timer = json!({ "callback": { "url": url }, "policy": policy });
@@ -246,7 +246,7 @@ async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Val
     }
 }
 
-/// Runs futures at the same time. Returns their outputs.
+/// Runs futures at the same time. Returns the outputs of all futures.
 async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     let mut outputs = Vec::new();
@@ -264,8 +264,8 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// A host that hangs takes only its own share of the deliveries at a time, and other hosts keep theirs. Timers for the
-/// host are parked. Nothing checks again and again whether they may go on.
+/// A host that hangs takes only its own share of the deliveries at a time, and other hosts keep theirs. The service
+/// parks the other timers for the host, and does not check again and again whether they may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
@@ -288,8 +288,8 @@ async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     assert!(stats.parked < 320, "300 timers, and a few that were put back: {stats:?}");
 }
 
-/// Thirty hosts hang, and fewer deliveries than that run at a time. But a host that has answered before is called at
-/// once.
+/// Thirty hosts hang, more than the number of deliveries that may run at a time. But the service calls a host at once
+/// if the host has answered before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
@@ -318,8 +318,8 @@ async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     assert_eq!(taken(), 18);
 }
 
-/// After some failures, the host's breaker opens. Then the host's timers use up no attempts, and they are delivered
-/// once the host works.
+/// After some failures, the host's circuit breaker opens. Then the host's timers use up no attempts, and the service
+/// delivers them once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     let rig = Rig::start_with(|settings| {
@@ -351,8 +351,8 @@ async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// A host is down for longer than the policies permit. A timer dies because its attempts are used up, another because
-/// it is too old. Both are replayed, and arrive once the host works.
+/// A host is down for longer than the timers' policies permit. A timer dies because its attempts are used up, another
+/// because it is too old. The test replays both, and they arrive once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {
@@ -394,7 +394,8 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     assert_eq!(came, ids);
 }
 
-/// Many timers for a host are due at the same moment. Each arrives once, and at most sixteen at a time.
+/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen at a
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;
@@ -425,7 +426,8 @@ async fn secret(rig: &Rig) -> String {
     answer["secret"].as_str().unwrap().to_owned()
 }
 
-/// Returns which of the secrets verify the next callback. The library of the standard's authors verifies it.
+/// Returns for each of `secrets` whether it verifies the next callback. The check uses the library of the standard's
+/// authors.
 async fn verified(rig: &Rig, receiver: &Rough, secrets: &[&str]) -> Vec<bool> {
     let before = receiver.requests().len();
     rig.send("POST", TIMERS, json!({ "callback": { "url": receiver.url(), "json": { "order": 17 } } })).await;

@@ -8,14 +8,14 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("openapi.json")
 }
 
-/// Returns the document from the repository.
+/// Returns the OpenAPI document from the repository.
 pub(crate) fn document() -> Value {
     serde_json::from_slice(&std::fs::read(path()).unwrap()).unwrap()
 }
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// Returns all operations of the document: path, method, and description.
+/// Returns all operations in the OpenAPI document: path, method, and description.
 pub(crate) fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {

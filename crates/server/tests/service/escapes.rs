@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Makes a token with `tourbillond token new` and these further arguments.
+/// Makes a token by `tourbillond token new` with further `arguments`. Returns the token.
 fn token(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tourbillond"))
         .args(["token", "new", "--data"])
@@ -19,12 +19,12 @@ fn token(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A request: a name for its kind, its headers, and its body.
+/// A request of a test: the name of its kind, its headers, and its body.
 type Row = (&'static str, Vec<(&'static str, String)>, Vec<u8>);
 
 const TIMER: &str = r#"{"delay_ms": 600000, "callback": {"url": "http://127.0.0.1:9999/", "body": "b"}}"#;
 
-/// Returns requests of all kinds. Each step of a creation refuses some of them.
+/// Returns requests that create a timer, or try to. Each step of a creation refuses some of them.
 fn rows() -> Vec<Row> {
     let json = ("content-type", "application/json".to_owned());
     let with = |name, value: &str| vec![json.clone(), (name, value.to_owned())];
@@ -59,7 +59,8 @@ async fn ask(inside: &Inside, method: &str, path: &str, row: &Row, token: Option
     inside.ask(request.body(Body::from(row.2.clone())).unwrap()).await
 }
 
-/// Writes an answer as a text without the parts that differ from timer to timer, such as ids.
+/// Writes an answer as a text that is equal for equal requests. Leaves out the parts that differ from timer to timer,
+/// such as ids.
 fn same(answer: &Answered) -> String {
     let mut headers: Vec<_> = answer
         .headers
@@ -79,8 +80,8 @@ fn same(answer: &Answered) -> String {
     format!("{} {headers:?} {json}", answer.status)
 }
 
-/// Sends each request with a plain path and with an escaped path. Fails unless both answers are equal. Returns their
-/// statuses.
+/// Sends each request of the test twice, with a plain path and with an escaped path. Fails unless both answers are
+/// equal. Returns the statuses of the answers.
 async fn compare(inside: &Inside, token: Option<&str>) -> Vec<u16> {
     let mut statuses = Vec::new();
     for row in rows() {

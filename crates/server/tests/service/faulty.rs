@@ -3,26 +3,27 @@
 use std::sync::Mutex;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
-/// Says which calls of the store fail.
+/// Says which calls to the store fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fails {
-    /// No call fails.
+    /// No call to the store fails.
     #[default]
     Nothing,
-    /// Changes take effect, but their answers are lost.
+    /// A change takes effect, but its answer is lost.
     Answers,
-    /// Changes fail with this kind of error. Before that, this number of transactions with cancellations succeeds.
+    /// Changes fail with the given kind of error. The number counts the transactions with cancellations that succeed
+    /// before the first failure.
     Changes(StoreErrorKind, u32),
-    /// Reads fail.
+    /// Every read of the store fails.
     Reads,
-    /// Claims wait for ever.
+    /// Every claim of due timers waits for ever.
     ClaimsHang,
 }
 
-/// A store in memory with faults.
+/// A store in memory whose calls fail as a test wants.
 pub(crate) type Faulty = Hooked<Faults>;
 
-/// The calls that fail at the moment, which a test can change.
+/// Says which calls to the store fail at present. A test can change this.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Fails>);
 
@@ -32,7 +33,7 @@ impl Faults {
     }
 }
 
-/// The kind of a call. It decides whether the call fails.
+/// The kind of a call to the store. It decides whether the call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Change { cancels: bool },

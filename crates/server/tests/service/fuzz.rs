@@ -17,7 +17,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{MemoryStore, TimerStore as _};
 use tower::ServiceExt as _;
 
-/// The numbers of answers in a run, which a person may read.
+/// The numbers of answers in a run of random requests. A failing test prints them for people.
 #[derive(Debug, Default)]
 struct Tally {
     statuses: BTreeMap<u16, u64>,
@@ -139,7 +139,7 @@ async fn requests_of_the_document_have_answers_of_the_document() {
     }
 }
 
-/// Returns whether a request can be fulfilled only after other requests have made something rare, such as a schedule.
+/// Returns whether a request needs something rare, such as a schedule. Only earlier random requests can have made it.
 fn needs_luck(method: &str, path: &str) -> bool {
     path.ends_with("/resume")
         || path.ends_with("/pause")

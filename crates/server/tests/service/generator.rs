@@ -8,18 +8,17 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The names and ids that were in earlier answers. They are kept by the path parameter or field in which a later
-/// request may use them.
+/// The names and ids in earlier answers. The key is the path parameter or field in which a later request may use them.
 type Seen = BTreeMap<&'static str, Vec<String>>;
 
-/// A generator of random requests, by the schemas of the OpenAPI document.
+/// Generates random requests that follow the schemas of the OpenAPI document.
 pub(crate) struct Generator<'d> {
     rng: Rng,
     document: &'d Value,
     seen: Seen,
 }
 
-/// Groups of fields. An object has at most one field of each group.
+/// Groups of fields that exclude each other. A valid object has at most one field of each group.
 const EXCLUSIVE: [&[&str]; 6] = [
     &["cron", "monthly", "every_ms"],
     &["callback", "pull"],
@@ -29,7 +28,7 @@ const EXCLUSIVE: [&[&str]; 6] = [
     &["label", "key_prefix"],
 ];
 
-/// The parts of a request, which can still be changed.
+/// The parts of a random request, before it is sent. A test can still change them.
 pub(crate) struct Draft {
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
@@ -42,12 +41,12 @@ impl<'d> Generator<'d> {
         Self { rng: Rng::with_seed(seed), document, seen: Seen::new() }
     }
 
-    /// Returns true in `percent` of a hundred calls, at random.
+    /// Returns true at random, in `percent` of a hundred calls.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
 
-    /// Returns one of the choices at random.
+    /// Returns a random item of `choices`.
     pub(crate) fn one<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.rng.usize(0..choices.len())].clone()
     }
@@ -74,7 +73,7 @@ impl<'d> Generator<'d> {
         ])
     }
 
-    /// Returns a text that fits the field with this name.
+    /// Returns a random text that fits the field `name`. Sometimes returns a text that no field expects.
     fn text(&mut self, name: &str) -> String {
         if self.chance(4) {
             return self.odd_text();
@@ -168,7 +167,7 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Makes a value that conforms to a schema. `name` is the name of the field.
+    /// Makes a random value that conforms to a schema. `name` is the name of the field that gets the value.
     fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
         let schema = resolve(schema, self.document);
         // For an object, `allOf` and `oneOf` are rules between the object's own fields. `mend` applies these rules.
@@ -221,7 +220,8 @@ impl<'d> Generator<'d> {
         object
     }
 
-    /// Removes all but one of the fields that exclude each other. Adds a field if one of them is required.
+    /// Repairs the fields of an object that exclude each other. Keeps at most one field of each group, and adds a field
+    /// if the schema requires the group.
     fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
         object.retain(|_, value| !value.is_null());
         for names in EXCLUSIVE {
@@ -244,7 +244,7 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Makes a valid request of an operation, with all required parts and some of the optional parts.
+    /// Makes a random, valid request of an operation. It has all required parts and some of the optional parts.
     pub(crate) fn draft(&mut self, path: &str, operation: &Value) -> Draft {
         let mut draft = Draft { path: path.to_owned(), query: Vec::new(), headers: Vec::new(), body: None };
         for parameter in operation["parameters"].as_array().cloned().into_iter().flatten() {
@@ -290,7 +290,7 @@ impl<'d> Generator<'d> {
         draft
     }
 
-    /// Changes a request so that it may be invalid.
+    /// Changes a request at random so that it may be invalid.
     pub(crate) fn spoil(&mut self, draft: &mut Draft) {
         match self.rng.u32(0..12) {
             0 => draft.query.push((self.text("label"), "x".to_owned())),
@@ -364,7 +364,7 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Remembers the names and ids in an answer, for later requests.
+    /// Remembers the names and ids in an answer, so that later requests can use them.
     pub(crate) fn see(&mut self, answer: &Value) {
         let mut see = |name: &'static str, value: &Value| {
             if let Some(text) = value.as_str() {
@@ -396,7 +396,7 @@ fn escaped(text: &str) -> String {
     }
 }
 
-/// Makes a request of these parts. `None` if its path or a header cannot be sent.
+/// Makes a request from the parts in `draft`. `None` if the path or a header cannot be sent.
 pub(crate) fn request(method: &str, draft: &Draft) -> Option<Request<Body>> {
     let query: Vec<_> =
         draft.query.iter().map(|(name, value)| format!("{}={value}", escaped(name))).collect();

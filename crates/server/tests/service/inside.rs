@@ -13,7 +13,7 @@ use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// An answer of the service.
+/// An answer from the service in the test's process.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
@@ -30,7 +30,8 @@ impl Answered {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Returns the status of a problem and the last word of its type. Fails unless the answer is a problem.
+    /// Returns the status of the problem in an answer, and the last word of the problem's type. Fails unless the answer
+    /// is a problem.
     pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         let json = self.json();
@@ -40,13 +41,13 @@ impl Answered {
     }
 }
 
-/// A service in the process of the test.
+/// A service that runs in the process of the test, without a socket.
 pub(crate) struct Inside {
     pub(crate) service: Service,
     pub(crate) router: Router,
 }
 
-/// Returns settings that permit callbacks to this machine, without TLS.
+/// Returns settings for a service that permits callbacks to this machine and without TLS.
 pub(crate) fn settings(folder: &Path) -> Settings {
     let mut settings = Settings::new(folder);
     settings.rules.allow_http = true;
@@ -70,14 +71,14 @@ impl Inside {
         Self { service, router }
     }
 
-    /// Sends a request. Returns the answer.
+    /// Sends a request to the service. Returns the service's answer.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answered {
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes().to_vec();
         Answered { status: parts.status, headers: parts.headers, bytes }
     }
 
-    /// Sends a request with these headers and a JSON body, or without a body if `body` is null.
+    /// Sends a request with the headers `headers`. Its body is JSON, or missing if `body` is null.
     pub(crate) async fn with(
         &self,
         method: &str,
@@ -101,7 +102,7 @@ impl Inside {
         self.with(method, path, &[], body).await
     }
 
-    /// Sends `GET` requests until the answer is as wanted. Fails after ten seconds.
+    /// Sends `GET` requests until `is_wanted` accepts the answer. Fails after ten seconds.
     pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let begun = std::time::Instant::now();
         loop {
@@ -114,7 +115,7 @@ impl Inside {
         }
     }
 
-    /// Ends the service. Then another service may open the same store.
+    /// Ends the service, so that another service may open the same store.
     pub(crate) async fn stop(self) {
         let service = self.service.clone();
         // Closing the service blocks, and a thread of the runtime must not block.

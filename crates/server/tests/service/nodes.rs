@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Node, Nodes, Shard, 
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// A hook that makes a store look as if two nodes shared it. The second node is gone.
+/// A hook that makes a store look as if two nodes shared it. The second node is dead.
 #[derive(Default)]
 struct Shared;
 
@@ -33,7 +33,7 @@ impl Hook for Shared {
     }
 }
 
-/// Returns the nodes that the store reports.
+/// Returns the two nodes that the store pretends to have.
 fn two_nodes() -> Nodes {
     let at = UtcMillis::from_millis;
     let node = |incarnation, name: &str, seen, is_live, is_this| Node {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(crate) const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// Reads `/metrics` with a parser that is not of this project.
+/// Reads the service's `/metrics` with a parser from another project.
 pub(crate) async fn scrape(inside: &Inside) -> Scrape {
     let page = inside.send("GET", "/metrics", Value::Null).await;
     assert_eq!(page.status, 200);
@@ -19,7 +19,7 @@ pub(crate) async fn scrape(inside: &Inside) -> Scrape {
     Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap()
 }
 
-/// Returns the value of a counter or gauge with this label, or with any labels if `label` is `None`.
+/// Returns the value of the counter or gauge `name` with the label `label`. If `label` is `None`, any labels will do.
 pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && label.is_none_or(|(label, value)| sample.labels.get(label) == Some(value))
@@ -33,7 +33,7 @@ pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -
     }
 }
 
-/// Returns how many values a histogram with this label has counted.
+/// Returns how many values the histogram `name` with the label `label` has counted.
 fn count(scrape: &Scrape, name: &str, label: (&str, &str)) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && sample.labels.get(label.0) == Some(label.1)
@@ -135,7 +135,7 @@ async fn numbers_are_those_of_what_has_happened() {
 }
 
 /// `/metrics` shows the age of the oldest overdue timer, even if `/readyz` reports no fault. So an alarm can use the
-/// age. It also shows the moment of the last delivery.
+/// age. `/metrics` also shows the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +179,7 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-/// Each namespace has its own numbers. They disappear with the namespace.
+/// `/metrics` has numbers for each namespace. They disappear when the namespace is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +231,8 @@ async fn a_namespace_has_its_own_numbers() {
     }
 }
 
-/// A backup counts once its reader has received all of it. The service remembers its moment over a restart.
+/// A backup counts once its reader has received all bytes. The service remembers the moment of the last backup over a
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_backup_has_its_moment() {
     let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ async fn pending(inside: &Inside) -> Value {
     inside.send("GET", "/v1/stats", Value::Null).await.json()["pending"].clone()
 }
 
-/// Waits until an operation has ended. Returns the operation.
+/// Waits until an operation, a change of many timers, has ended. Returns the operation.
 async fn ended(inside: &Inside, id: &Value) -> Value {
     let path = format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap());
     inside.until(&path, |operation| operation["state"] != "running").await
@@ -140,7 +140,7 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     store.hook().fail(Fails::Nothing);
 }
 
-/// A receiver refuses timers for good. The dead timers are listed with their reasons, and replayed one by one or
+/// A receiver refuses timers for good. The service lists the dead timers with their reasons, and replays them singly or
 /// together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_listed_and_replayed() {

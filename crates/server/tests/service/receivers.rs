@@ -11,36 +11,36 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tourbillon_callback::Resolver;
 
-/// The way in which a receiver answers a request.
+/// The way in which a receiver of callbacks answers.
 #[derive(Clone)]
 pub(crate) enum Manner {
-    /// Waits for a pause, then answers with these bytes.
+    /// The receiver waits for a pause, then answers with the given bytes.
     Answer(String, Duration),
-    /// Answers with a head, and then with a byte every 10 ms for ever.
+    /// The receiver answers with a head, and then sends a byte every 10 ms for ever.
     Drip,
-    /// Answers with the head for 2 GB, and then with as many bytes as the caller reads.
+    /// The receiver announces a body of 2 GB, and sends as many bytes as the caller reads.
     Flood,
-    /// Reads the request, and never answers.
+    /// The receiver reads the request and never answers.
     Hang,
-    /// Closes the connection without an answer.
+    /// The receiver closes the connection without an answer.
     Reset,
-    /// Does not listen, so connections fail.
+    /// The receiver does not listen, so connections to it fail.
     Away,
 }
 
 impl Manner {
-    /// Returns the manner of answering with this status, these headers and a short body.
+    /// Returns the manner of a receiver that answers with `status`, `headers` and a short body.
     pub(crate) fn answer(status: &str, headers: &str) -> Self {
         let text = format!("HTTP/1.1 {status}\r\n{headers}content-length: 9\r\n\r\nnot\ntoday");
         Self::Answer(text, Duration::ZERO)
     }
 }
 
-/// A request that the receiver has received.
+/// A request that a receiver of callbacks has got.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) at: Instant,
-    /// The headers. Their names are in lower case.
+    /// The request's headers: their names in lower case, and their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// The requests that a receiver has received, and its counts.
+/// The requests that a receiver of callbacks has got, and the number of requests at a time.
 #[derive(Default)]
 pub(crate) struct Log {
     requests: Mutex<Vec<Request>>,
@@ -60,7 +60,7 @@ pub(crate) struct Log {
     sent: AtomicUsize,
 }
 
-/// A receiver of callbacks on a port of its own, which answers in a chosen [`Manner`].
+/// A receiver of callbacks at a port of its own. It answers in the [`Manner`] that a test chooses.
 #[derive(Clone)]
 pub(crate) struct Rough {
     pub(crate) address: SocketAddr,
@@ -111,7 +111,7 @@ impl Rough {
         self.log.requests.lock().unwrap().clone()
     }
 
-    /// Returns the greatest number of requests that were under way at the same time.
+    /// Returns the greatest number of requests that the receiver had under way at the same time.
     pub(crate) fn most_at_a_time(&self) -> usize {
         self.log.most.load(Ordering::SeqCst)
     }
@@ -120,7 +120,7 @@ impl Rough {
         self.log.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until the receiver has received `count` requests, and returns all of them. Fails after ten seconds.
+    /// Waits until the receiver has got `count` requests. Returns all requests. Fails after ten seconds.
     pub(crate) async fn await_requests(&self, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests"), async || {
             let requests = self.requests();
@@ -183,7 +183,8 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> 
     Some(Request { at: Instant::now(), headers, body: String::from_utf8(body).unwrap() })
 }
 
-/// Calls `ask` until it returns a value. Fails after ten seconds.
+/// Calls `ask` until it returns a value, and returns this value. Fails after ten seconds with `condition` in the
+/// message.
 pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -195,14 +196,15 @@ pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() ->
     }
 }
 
-/// Returns the dead timer with this id. It is searched in the list, since a dead timer has given up its key.
+/// Returns the dead timer with the id `id`. Searches the list of dead timers, because a timer gives up its key when it
+/// dies.
 pub(crate) async fn dead(rig: &Rig, namespace: &str, id: &str) -> Option<Value> {
     let path = format!("/v1/namespaces/{namespace}/timers?phase=dead&limit=200");
     let (_, page) = rig.send("GET", &path, Value::Null).await;
     page["items"].as_array().unwrap().iter().find(|timer| timer["id"] == id).cloned()
 }
 
-/// Makes a resolver that gives these answers one after another. Then it repeats the last answer.
+/// Makes a resolver of host names that gives `answers` one after another. Then it repeats the last answer.
 pub(crate) fn resolver(answers: Vec<Vec<&'static str>>) -> Resolver {
     let asked = AtomicUsize::new(0);
     Arc::new(move |_, port| {

@@ -14,7 +14,8 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The greatest time for an event that should come within seconds. It is long, since the machine may be busy.
+/// The greatest time that a test waits for an event that should come within seconds. It is long, because the machine
+/// may be busy.
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
@@ -24,7 +25,7 @@ fn settings(server: &Server) -> RedisSettings {
     RedisSettings::new(connect, "d")
 }
 
-/// Starts a node with files of its own.
+/// Starts a node of a service on a Redis server. The node has its own data folder.
 async fn node(server: &Server) -> Rig {
     let redis = settings(server);
     Rig::start_with(|settings| {
@@ -34,7 +35,7 @@ async fn node(server: &Server) -> Rig {
     .await
 }
 
-/// Calls `ask` until it returns a value. Fails if this takes too long.
+/// Calls `ask` until it returns a value, and returns this value. Fails after a minute with `condition` in the message.
 async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

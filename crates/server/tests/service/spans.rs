@@ -26,17 +26,17 @@ use tourbillon_server::{Service, router};
 const TIMERS: &str = "/v1/namespaces/default/timers";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
-/// The longest time for which a test waits for an event.
+/// The longest time that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The requests that the collector has received, each with its path, its headers and the service's attributes. Beside
-/// them, all spans.
+/// The spans that the collector has received, and the requests that brought them. Each request has its path, its
+/// headers and the service's attributes.
 #[derive(Default)]
 struct Taken {
     requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,
     spans: Vec<Span>,
-    /// The statuses of the next answers, each with the text of `retry-after` in seconds. Further answers have the
-    /// status 200.
+    /// The statuses of the collector's next answers, each with its pause for `retry-after`, in seconds. Further answers
+    /// have the status 200.
     answers: Vec<(StatusCode, &'static str)>,
 }
 
@@ -56,7 +56,7 @@ impl Collector {
         Self { address, taken }
     }
 
-    /// Waits until the collector has `count` spans. Returns them in the order of their beginnings.
+    /// Waits until the collector has `count` spans. Returns the spans, sorted by their beginnings.
     async fn spans(&self, count: usize) -> Vec<Span> {
         until(|| self.taken.lock().unwrap().spans.len() >= count, "the spans are missing").await;
         let mut spans = self.taken.lock().unwrap().spans.clone();
@@ -96,12 +96,13 @@ async fn until(is_so: impl Fn() -> bool, condition: &str) {
     }
 }
 
-/// Starts a service whose spans go to the collector at this address.
+/// Starts a service that sends its spans to the collector at the address `collector`.
 fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
     start_with(folder, collector, 1.0)
 }
 
-/// Starts a service that records this share of the traces that begin in it.
+/// Starts a service that sends spans to a collector. `share` is the part of the service's own traces that it records,
+/// from 0 to 1.
 fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     let mut settings = settings(folder.path());
     settings.telemetry.share = share;
@@ -113,7 +114,7 @@ fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     Inside { router: router(service.clone()), service }
 }
 
-/// Ends the service. Returns the time that the end took.
+/// Ends the service. Returns how long the end took.
 async fn close(inside: &Inside) -> Duration {
     let (begun, service) = (Instant::now(), inside.service.clone());
     tokio::task::spawn_blocking(move || service.close(PATIENCE)).await.unwrap();
@@ -309,7 +310,7 @@ async fn a_creation_without_a_trace_begins_one_and_so_does_each_creation_of_a_ba
     assert_eq!(errors.iter().filter(|is_error| **is_error).count(), 1, "one was refused: {of_batch:?}");
 }
 
-/// Returns the number of spans with this outcome, as `/metrics` shows it.
+/// Returns the number of spans that had the outcome `outcome`, as `/metrics` shows it.
 async fn count(inside: &Inside, outcome: &str) -> f64 {
     number(&scrape(inside).await, "tourbillon_spans_total", Some(("outcome", outcome)))
 }

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tourbillon_server::{RedisSettings, Settings};
 
-/// The greatest lateness of the well-behaved tenant's callbacks. It is long, since the machine may be busy.
+/// The greatest lateness that a test accepts for the well-behaved tenant's callbacks. It is long, because the machine
+/// may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
-/// A receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
+/// A receiver of callbacks with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
 #[derive(Clone, Default)]
 struct Host {
-    /// The lateness of each callback to the path `/ok`, after its scheduled moment.
+    /// How long after its scheduled moment each callback to the path `/ok` arrived.
     lateness: Arc<Mutex<Vec<Duration>>>,
     refused: Arc<Mutex<Vec<Instant>>>,
 }
@@ -42,7 +43,7 @@ impl Host {
         self.lateness.lock().unwrap().len()
     }
 
-    /// Returns the lateness that 99 of a hundred callbacks did not exceed.
+    /// Returns the lateness that 99 % of the callbacks to the path `/ok` did not exceed.
     fn p99(&self) -> Duration {
         let mut lateness = self.lateness.lock().unwrap().clone();
         lateness.sort();
@@ -64,7 +65,7 @@ async fn refuse(State(host): State<Host>) -> StatusCode {
     StatusCode::SERVICE_UNAVAILABLE
 }
 
-/// Starts a service with these namespaces.
+/// Starts a service that has the namespaces in `namespaces`. `change` changes its settings first.
 async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     let rig = Rig::start_with(change).await;
     for name in namespaces {
@@ -74,7 +75,8 @@ async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     rig
 }
 
-/// Stores `count` timers in a namespace, at most a hundred with each request.
+/// Stores copies of `timer` in a namespace, at most a hundred with each request. Their number is `count`, or more up to
+/// a full hundred.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     let puts = vec![json!({ "put": { "timer": timer } }); 100.min(count)];
     for _ in 0..count.div_ceil(100) {
@@ -84,7 +86,7 @@ async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// Stores a timer every 20 ms. Waits until all their callbacks have arrived.
+/// Stores `count` timers, with a pause of 20 ms after each. Waits until the callbacks of all these timers have arrived.
 async fn go_on(rig: &Rig, namespace: &str, host: &Host, url: &str, count: usize) {
     let before = host.taken();
     for _ in 0..count {

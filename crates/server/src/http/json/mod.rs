@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use tourbillon_api::Problem;
 
-/// Reads a value from a JSON text. Fails with a problem that names the place of the fault.
+/// Reads a value from a JSON text. Fails with a problem that says where in the text the fault is.
 pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
         return Err(Problem::field("", "the body is empty"));
@@ -33,7 +33,8 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     Ok(value)
 }
 
-/// A deserializer that refuses a list in the place of an object, and a map with a key that occurs twice.
+/// A deserializer that is stricter than its inner deserializer. It refuses a list in the place of an object, and a map
+/// with a repeated key.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Strict<D> {
@@ -42,14 +43,14 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls the inner deserializer through `part`. If the call has left a [`Fault`] in the given place, returns this
+/// Calls the inner deserializer through `part`. If the call fails and has left a [`Fault`] in the slot, returns this
 /// fault. The inner error could carry the fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
 }
 
-/// Puts the fault of a result into `place`, where [`catch`] finds it. Returns an empty error instead of the fault.
+/// Moves the fault of a result to `place`, where [`catch`] finds it. Returns an empty error in the place of the fault.
 fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -> Result<T, E> {
     result.map_err(|fault| {
         *place = Some(fault);
@@ -57,8 +58,8 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Writes methods of the deserializer. Each lets the text decide which kind of value the visitor gets. `$expected`
-/// names the expected kind for the message.
+/// Writes methods of a deserializer. Each method reads whichever kind of value the text has. `$expected` is the kind
+/// that the error names.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -115,7 +116,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// Passes a value of the text to the visitor of a type. Refuses a value of a kind that the type does not expect.
+/// Passes a value of a JSON text to the visitor of a type. Refuses a value whose kind the type does not expect.
 struct Reader<'f, V> {
     visitor: V,
     expected: Expected,
@@ -193,7 +194,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Reads a value inside another value as strictly as the outer value.
+/// Reads a value inside another value, as strictly as [`Strict`] reads the outer value.
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,
@@ -207,7 +208,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Inside<'_, S> {
     }
 }
 
-/// Reads the items of a list. Adds the number of an item to the place of a fault in the item.
+/// Reads the items of a JSON list. If an item has a fault, adds the item's number to the fault's path.
 struct Items<A> {
     inner: A,
     count: usize,
@@ -224,18 +225,18 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<A> {
     }
 }
 
-/// A key of an object, borrowed if it has no escapes.
+/// A key of a JSON object. The text is borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
 
-/// Reads the fields of an object. Adds the key of a field to the place of a fault in the field.
+/// Reads the fields of a JSON object. If a field has a fault, adds the field's key to the fault's path.
 struct Entries<'de, A> {
     inner: A,
-    /// The key that was read last.
+    /// The key of the field that was read last.
     key: Cow<'de, str>,
-    /// The keys that were read so far, if the object is a map. A derived type needs no check, since it refuses a key
-    /// that occurs twice by itself.
+    /// The keys that were read so far, to refuse a repeated key. `None` for a type with derived code, because this code
+    /// refuses a repeated key by itself.
     known: Option<HashSet<Cow<'de, str>>>,
 }
 
@@ -258,7 +259,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'de, A> {
     }
 }
 
-/// Reads a variant of an enum. In JSON it is a word, or an object with a single field.
+/// Passes a variant of an enum to the visitor of the enum. In JSON a variant is a word, or an object with a single
+/// field.
 struct Variant<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
@@ -287,7 +289,7 @@ mod tests {
     use serde::de::DeserializeOwned;
     use tourbillon_api::{Batch, NamespaceLimits, NewSchedule, NewTimer, RawJson};
 
-    /// Reads a text that must have a fault. Returns the fault's place and message.
+    /// Reads a JSON text that must have a fault. Returns the fault's place in the text and its message.
     fn fault<T: DeserializeOwned>(text: &str) -> (String, String) {
         let problem = read::<T>(text.as_bytes()).map(drop).unwrap_err();
         assert_eq!(problem.status, 400, "{text}");

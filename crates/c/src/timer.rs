@@ -70,7 +70,7 @@ impl tb_timer {
         }
     }
 
-    /// Arms the timer, on the shard of the loop `index`.
+    /// Arms the timer on the shard that the loop `index` runs. Fails for an engine without loops.
     pub(crate) fn arm_on(&self, index: u32, deadline: Timestamp) -> Result<(), Failure> {
         let (Kind::Direct(timer), true) = (&self.kind, self.origin.has_loops) else {
             return Err(no_loops());

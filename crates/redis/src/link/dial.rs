@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub(crate) struct Wire {
     /// The connection on which scripts run.
     pub(crate) calls: MultiplexedConnection,
-    /// Confirms that the changes of scripts are safe. `None` if no policy asks for that.
+    /// Confirms that the changes of scripts are safe. `None` if the policy needs no confirmation.
     pub(crate) witness: Option<Arc<Witness>>,
-    /// The address of the server, if a Sentinel has named it.
+    /// The address of the server as a Sentinel has named it. `None` without Sentinels.
     pub(crate) server: Option<Named>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// Knows which server is the primary, from the events of the Sentinels.
+    /// Knows which server is the primary, from the events that the Sentinels report.
     roles: Arc<Roles>,
 }
 
@@ -63,12 +63,12 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns the knowledge of which server is the primary. It comes from the events of the Sentinels.
+    /// Returns the record of which server is the primary. The record follows the events that the Sentinels report.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
 
-    /// Returns the servers of the settings, which messages name.
+    /// Returns the servers that the settings name. Messages show them.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
@@ -104,7 +104,7 @@ impl Dial {
         Self { connect, roles: Arc::default() }
     }
 
-    /// Connects to the only server, or to the primary that Sentinel names. `on_end` is called when any of these
+    /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the new
     /// connections ends.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
@@ -116,7 +116,7 @@ impl Dial {
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    /// Returns the settings with passwords that were just read from their files.
+    /// Returns the settings with passwords that are read anew from their files.
     fn renewed(&self) -> RedisResult<Self> {
         Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
     }
@@ -159,9 +159,9 @@ impl Dial {
         Ok(Wire { calls, witness, server })
     }
 
-    /// Makes a connection that subscribes to these channels. `on_push` is called with the messages of the server, and
-    /// when the connection ends. In a cluster each attempt takes the next node, since every node passes messages on to
-    /// all others.
+    /// Makes a connection that subscribes to these channels. `on_push` is called with each message of the server, and
+    /// when the connection ends. In a cluster each attempt takes the next node, because every node passes messages on
+    /// to all others.
     pub(crate) async fn subscribe(
         &self,
         channels: &[Vec<u8>],
@@ -199,7 +199,8 @@ impl Dial {
         Ok(connection)
     }
 
-    /// Makes a connection that subscribes to all events of the Sentinel at this place of the settings.
+    /// Makes a connection that subscribes to all events of one Sentinel. `place` is the Sentinel's position in the
+    /// settings.
     pub(crate) async fn listen_to_sentinel(
         &self,
         place: usize,

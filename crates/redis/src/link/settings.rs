@@ -37,14 +37,14 @@ pub struct Connect {
     pub(crate) sentinel_password: Option<PathBuf>,
 }
 
-/// The servers that the settings name.
+/// The servers that the settings name: one server, Sentinels, or a cluster.
 #[derive(Clone)]
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary. The Sentinels know the primary's address.
+        /// The database and the user at the primary, whose address the Sentinels know.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },
@@ -58,20 +58,19 @@ pub struct Tls {
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Says how many copies a change must have before it counts as stored.
-///
-/// Redis copies its changes to replicas, and writes its append-only file, after it has answered. So a failure can lose
-/// changes that were answered. `None` is as safe as the server's own settings. The other policies wait for more copies
-/// if the caller asks for `Durability::PowerLoss`. The wait is on a connection of its own, so claims, polls, renewals
-/// and reads do not wait. The crate's page has a table.
+/// Says how many copies a change must have before it counts as stored. Redis answers a change before it copies the
+/// change to replicas, and before it writes the append-only file. So a failure can lose changes that were answered.
+/// `None` is as safe as the server's own settings. The other policies wait for more copies if the caller asks for
+/// `Durability::PowerLoss`. The wait is on a separate connection, so claims, polls, renewals and reads do not wait. The
+/// crate's page has a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
     /// The primary has executed the change.
     #[default]
     None,
-    /// This number of replicas has also received the change (`WAIT`) within this time. Otherwise the call fails and its
-    /// outcome is unknown, although the primary has executed the change.
+    /// The primary has executed the change, and this number of replicas has received the change (`WAIT`) within the
+    /// timeout. Otherwise the call fails and its outcome is unknown, although the primary has executed the change.
     Wait {
         /// The number of replicas that must receive the change.
         replicas: u32,
@@ -88,7 +87,7 @@ pub enum SyncPolicy {
     },
 }
 
-/// The error of settings with which no connection can work.
+/// The error of settings with which no connection to Redis can work.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -170,7 +169,7 @@ impl Connect {
         self
     }
 
-    /// Sets the file that has the Sentinels' password. The file is read for each connection, as for
+    /// Sets the file that has the Sentinels' password. The file is read anew for each connection, as for
     /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
@@ -266,7 +265,7 @@ impl Connect {
 }
 
 impl Servers {
-    /// Changes the settings of each server that has data. The settings of Sentinels stay.
+    /// Applies a change to the settings of each server that stores data. The settings of Sentinels stay as they are.
     fn each(&mut self, change: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         let changed =
             |info: &ConnectionInfo| info.clone().set_redis_settings(change(info.redis_settings().clone()));
@@ -355,7 +354,7 @@ fn infos(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<ConnectionInfo
     Ok(infos)
 }
 
-/// Writes the addresses, without user names and passwords.
+/// Writes the addresses of the servers, without user names and passwords.
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, infos: &[ConnectionInfo]| {

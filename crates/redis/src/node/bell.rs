@@ -23,7 +23,7 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the waiting thread for its next round at once.
+    /// Makes the waiting thread begin its next round at once.
     pub(crate) fn ring(&self) {
         self.lock().is_rung = true;
         self.changed.notify_all();
@@ -35,7 +35,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Waits until the bell rings or is closed, at most for `time`. Returns `false` once the bell is closed.
+    /// Waits for at most `time` until the bell rings or is closed. Returns `false` once the bell is closed.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.lock();

@@ -18,10 +18,10 @@ const MOST: usize = 4 << 20;
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version of this value. Each change gives a document a version that no document of the deployment has had
-    /// before.
+    /// The version of the document's value. Each change gives a document a version that no document of the deployment
+    /// has had before.
     pub version: u64,
-    /// The value.
+    /// The document's value, as the bytes that its writer has stored.
     pub value: Vec<u8>,
 }
 
@@ -56,7 +56,8 @@ impl RedisStore {
     }
 }
 
-/// Draws a version that no document has had. Never returns 0, which stands for an absent document.
+/// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
+/// absent document.
 fn fresh_version() -> u64 {
     let bytes = TimerId::fresh().as_u128().to_be_bytes();
     let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));

@@ -17,7 +17,7 @@ use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, InFlight, Job, dispatch
 use crate::lockfree::roster::Roster;
 use crate::shard::StationShared;
 
-/// An engine that counts the tickets (due timers) that it fires. It informs its shard as a real engine does.
+/// An engine that counts the tickets (due timers) that it fires. The engine informs its shard as a real engine does.
 struct Firing {
     shard: StationShared,
     roster: StdArc<Roster>,

@@ -68,8 +68,9 @@ fn two_pushes_race_with_two_rests() {
     });
 }
 
-/// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to it, and
-/// each has a word in place of a lane. A leader with a wheel would have too many steps for a model of three threads.
+/// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
+/// station, and each thread has a word in place of a lane. A leader with a wheel would have too many steps for a model
+/// of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,

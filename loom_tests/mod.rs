@@ -126,8 +126,8 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     assert!(executions > 1, "{name} explored a single interleaving");
 }
 
-/// The possible endings of a model. Each has the number of executions that came to it. Loom does not track these
-/// numbers, and they order nothing: the threads of a model take turns.
+/// The possible endings of a model, each with the number of executions that came to that ending. Loom does not track
+/// these numbers, and they order nothing: the threads of a model take turns.
 struct Endings {
     names: &'static [&'static str],
     counts: Box<[AtomicUsize]>,

@@ -120,7 +120,7 @@ fn close_races_with_a_nap() {
 }
 
 /// Two producers push timers that are earlier than the shard's. One producer unparks the shard. If the shard was awake,
-/// neither does.
+/// neither producer unparks it.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {

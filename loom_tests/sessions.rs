@@ -103,7 +103,7 @@ fn another_session_hides_nothing() {
 }
 
 /// Two sessions (firings of some timers) race with a shutdown. Legal endings: (a) the shutdown finds the engine
-/// quiescent at once; (b) one of the two sessions ends last, and its call of `end` returns that.
+/// quiescent at once; (b) one of the two sessions ends last, and its call of `end` returns true.
 #[test]
 fn the_last_end_says_so_or_stop_finds_quiescence() {
     model("the_last_end_says_so_or_stop_finds_quiescence", || {

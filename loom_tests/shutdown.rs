@@ -71,8 +71,8 @@ fn schedule_races_with_shutdown() {
     });
 }
 
-/// A shutdown is followed by the drop of the engine, which drops the payloads that it finds. A thread that schedules
-/// may be preempted after the first eviction has passed its slot. Then the thread takes its timer back only later. The
+/// A shutdown is followed by the drop of the engine, which drops the payloads that it finds. A scheduling thread may be
+/// preempted after the first eviction has passed the thread's slot. Such a thread takes its timer back only later. The
 /// legal endings are those of `schedule_races_with_shutdown`. The second shutdown gets nothing.
 #[test]
 fn schedule_races_with_a_shutdown_and_the_drop_after_it() {

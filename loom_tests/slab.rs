@@ -21,8 +21,8 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazine, Magazines, Slab};
 
-/// A thread takes a slot that another thread has vacated. It sees the slot's links and the slot's payload cell as the
-/// other thread left them.
+/// A thread takes a slot that another thread has vacated. The first thread sees the slot's links and the slot's payload
+/// cell as the other thread left them.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {
@@ -111,8 +111,8 @@ fn a_chain_changes_hands() {
     });
 }
 
-/// Two threads want a slot each. Only one magazine (stock of free slots) with two slots is left, so it is split. If
-/// necessary, the second thread waits for the remaining slot.
+/// Two threads want a slot each. Only one magazine (stock of free slots) with two slots is left, so the magazine is
+/// split. If necessary, the second thread waits for the remaining slot.
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {

@@ -165,8 +165,8 @@ fn who_waits_sees_what_the_handler_did() {
     });
 }
 
-/// A thread reads a timer's deadline from its slot. The thread gets the timer's own deadline, or none. It never gets a
-/// link of the vacant slot, nor the deadline of a later timer in the slot.
+/// A thread reads a timer's deadline from its slot. The thread gets the timer's own deadline, or none. The thread never
+/// gets a link of the vacant slot, nor the deadline of a later timer in the slot.
 #[test]
 fn a_read_deadline_is_the_timers_own() {
     model("a_read_deadline_is_the_timers_own", || {

@@ -68,9 +68,9 @@ fn a_leader_begins_while_the_watcher_leaves() {
     });
 }
 
-/// The watcher, a waiting thread that takes over a held-up shard, has something else to do. It passes the watch on
-/// while another thread goes to sleep. Legal endings: (a) before it sleeps, that thread sees that a watcher is wanted;
-/// (b) that thread is woken.
+/// The watcher, a waiting thread that takes over a held-up shard, has something else to do. The watcher passes the
+/// watch on while another thread goes to sleep. Legal endings: (a) before it sleeps, that thread sees that a watcher is
+/// wanted; (b) that thread is woken.
 #[test]
 fn the_watch_is_passed_on_while_a_thread_goes_to_sleep() {
     model("the_watch_is_passed_on_while_a_thread_goes_to_sleep", || {
@@ -107,7 +107,7 @@ const IS_LED: usize = 3;
 /// The handlers and the time in which the models of a takeover differ. In a takeover, a waiting thread takes a shard
 /// from a held-up leader.
 struct Script {
-    /// The handler of all timers. Its number counts the calls of the handler, from 1.
+    /// The handler of all timers. The number in its arguments counts the calls of the handler, from 1.
     handler: fn(&World, u64),
     /// A function that is called each time a leader of the shard reads the clock.
     look: fn(&World),
@@ -125,7 +125,8 @@ struct World {
     called: AtomicU64,
     script: Script,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// The endings that the model notes. Loom does not track this field and the fields below, and they order nothing.
+    /// The endings that the model notes. Loom does not track this field and the fields below, and these fields order
+    /// nothing.
     endings: StdArc<Endings>,
     first: ThreadKey,
     stage: AtomicUsize,
@@ -358,9 +359,9 @@ fn two_earlier_leaders_come_back() {
     });
 }
 
-/// A leader whose shard was taken over comes back. The present leader is held up by a handler of its own. Legal
-/// endings: (a) the former leader finds the shard free, and leads it; (b) the former leader stands by, and takes the
-/// shard over. If it does neither, the handler waits for ever.
+/// A leader whose shard was taken over comes back. The present leader is held up by its own handler. Legal endings: (a)
+/// the former leader finds the shard free, and leads it; (b) the former leader stands by, and takes the shard over. If
+/// the former leader does neither, the handler waits for ever.
 #[test]
 fn an_earlier_leader_leads_its_shard_again() {
     const ENDINGS: &[&str] =

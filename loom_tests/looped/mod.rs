@@ -201,9 +201,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. Its
-/// word is the moment until which it waits. Legal endings: (a) the turn drains the timer's ticket; (b) the drain after
-/// the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
+/// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. The
+/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket; (b) the
+/// drain after the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -432,7 +432,7 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
 }
 
 /// Another thread shuts an engine down while the engine's loop turns. A station is the engine's part of the shard.
-/// Either the shutdown waits for the end of the turn and drops the station, or the turn has dropped it.
+/// Either the shutdown waits for the end of the turn and drops the station, or the turn has dropped the station.
 #[test]
 fn a_shutdown_elsewhere_races_with_a_turn() {
     model("looped::a_shutdown_elsewhere_races_with_a_turn", || {

@@ -486,7 +486,7 @@ fn no_instant_of_a_task_is_lost() {
     }
 }
 
-/// Goal: if two shutdowns come at the same time, one of them returns all one-shots.
+/// Goal: if two shutdowns come at the same time, one shutdown returns all one-shots.
 #[test]
 fn of_two_shutdowns_one_returns_everything() {
     for _round in 0..50 {

@@ -12,8 +12,8 @@ type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
 unsafe extern "C" fn wake(_: *mut c_void) {}
 
-/// Returns each function of the header with its wrong calls. In each call, exactly one pointer is null that must not
-/// be. A function without required pointers has no calls.
+/// Returns each function of the header with its wrong calls. In each wrong call, exactly one required pointer is null.
+/// A function without required pointers has no wrong calls.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     let World { engine, polled, looping, looped } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());

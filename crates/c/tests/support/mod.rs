@@ -166,7 +166,7 @@ impl Drop for Driven {
     }
 }
 
-/// Polls the engine once, and returns the events. Their number is at most `most`.
+/// Polls the engine once, and returns at most `most` events.
 pub(crate) fn poll(engine: *const tb_engine, most: usize) -> Vec<tb_event> {
     let (mut events, mut count) = (vec![no_event(); most], 0);
     assert_eq!(unsafe { tb_poll(engine, events.as_mut_ptr(), most, &mut count) }, tb_status::TB_OK);

@@ -218,8 +218,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers. An earlier claim may have leased in a shard and lost its
-    /// answer. Such shards are included.
+    /// Returns the shards that a claim asks for timers. Includes each shard in which an earlier claim, whose answer was
+    /// lost, may have leased timers.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -303,8 +303,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of these shards, which share a group, and leases nothing. If the state calls for a
-    /// claim, wakes the store's subscribers. The node's background thread calls this.
+    /// Asks a server for the state of these shards, which share a group, and leases nothing. If the runtime must claim,
+    /// wakes the store's subscribers. The node's background thread calls this method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {

@@ -25,7 +25,7 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the claim with this token may have leased timers in these shards, because its answer was lost.
+    /// Notes that the claim with this token may have leased timers in these shards. The claim's answer was lost.
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
         all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));

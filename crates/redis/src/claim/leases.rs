@@ -214,8 +214,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose time is over, at most `limit` of them. In each shard, ends the earliest first. A shard with
-    /// more ended leases than one script lists is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. A
+    /// shard with more ended leases than one script lists is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();

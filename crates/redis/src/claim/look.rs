@@ -17,7 +17,8 @@ use tourbillon_durable::store::StoreError;
 /// was replaced.
 const RENEWALS: u32 = 3;
 
-/// The limits of one look at some shards: which due timers the script leases, and which it only names.
+/// The limits of one look (a question about due timers) at some shards. They say which due timers the script leases,
+/// and which it only names.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
@@ -185,7 +186,7 @@ impl Looks {
     }
 
     /// Returns the keys of the claim's script for these shards, and the arguments that say which keys are slices. A
-    /// slice is a set of pending timers. Each shard has the slices that its last answer named.
+    /// slice is a set of pending timers. The slices of a shard are those in the shard's last answer.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -43,8 +43,8 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// The greatest number of times that a claim looks at the shards. It looks again if other nodes have leased all timers
-/// that it chose.
+/// The greatest number of times that a claim of parked timers chooses timers. It chooses again if other nodes have
+/// leased all timers of the last choice.
 const TURNS: usize = 4;
 /// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;

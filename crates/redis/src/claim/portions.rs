@@ -15,8 +15,9 @@ pub(super) struct Portion {
 }
 
 /// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
-/// within the shares of the lanes (groups of namespaces). A group may have named only its first due timers, and its
-/// next timer may be due right after them. So no timer that is due later than that group's last named timer is chosen.
+/// within the shares of the lanes (groups of namespaces). A group may have named only its first due timers, and may
+/// have another timer that is due right after the last. So no chosen timer is due later than the last timer of such a
+/// group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

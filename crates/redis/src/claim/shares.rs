@@ -15,7 +15,7 @@ use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 pub(crate) struct Turns {
     /// The number of further deliveries for which the runtime has room.
     free: usize,
-    /// The number of timers that the claim may still take. It is at most `free`.
+    /// The number of timers that the claim may still take. The number is at most `free`.
     left: usize,
     /// The lateness from which a timer counts as late, and a number of late timers. Each lane that `lanes` lacks may
     /// take that number.

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called after timers were parked. The argument is the reason for parking. It is `None` if messages
+/// A function that is called after timers were parked. The argument is the reason for parking, or `None` if messages
 /// about parked timers may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
@@ -99,8 +99,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Ends the claim with this number. Wakes the subscribers if the claim has no answer. Also wakes them for a timer
-    /// that was committed during the claim and is due before the first timer in the answer.
+    /// Ends the claim with this number. Wakes the subscribers if the claim has no answer. Also wakes the subscribers if
+    /// a timer that was committed during the claim is due before the first timer in the answer.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();

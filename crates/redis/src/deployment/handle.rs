@@ -69,8 +69,8 @@ impl Deployment {
         }
     }
 
-    /// Sets the function that makes the parts of the store forget their knowledge. The store calls it after the
-    /// deployment was made anew. Only the first call of this method counts.
+    /// Sets the function that clears the knowledge of the store's parts about the deployment. The store calls the
+    /// function after people have made the deployment anew. Only the first call of this method counts.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
     }
@@ -80,8 +80,8 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the keys that store these parts of these shards. A script that reads many shards of one server names
-    /// these keys.
+    /// Returns the keys that store these parts of these shards. A script that reads many shards of one server names all
+    /// of their keys.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }

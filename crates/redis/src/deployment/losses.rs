@@ -71,8 +71,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// Returns the id of the deployment if the deployment exists again. Another id counts only if people have made the
-    /// deployment anew for the stores that have it open.
+    /// Returns the id of the deployment if the deployment exists again. Returns an id other than the store's only if
+    /// people have made the deployment anew for open stores.
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =

@@ -15,7 +15,8 @@ pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, br
 /// error.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks (the deployment's id in each shard) of all groups at the same time. Returns them sorted by shard.
+/// Reads the marks (the deployment's id in each shard) of all groups at the same time. Returns the marks sorted by
+/// shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,
@@ -39,7 +40,7 @@ pub(crate) async fn marks_of(
     marks
 }
 
-/// Formats a list of shards for a message. Names at most 20 of them.
+/// Formats a list of shards for a message. The text names at most 20 shards.
 pub(crate) fn listed(shards: &[Shard]) -> String {
     const MOST: usize = 20;
     let numbers = shards.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -41,7 +41,7 @@ impl Report {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
     }
 
-    /// Returns whether the report has a refusal because servers did not answer. A later check may find them.
+    /// Returns whether the report has a refusal because servers did not answer. A later check may get an answer.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
@@ -70,7 +70,7 @@ impl Line {
         &self.server
     }
 
-    /// Returns the finding. If it is a problem, the text also says how to solve it.
+    /// Returns the text of the finding. If the finding is a problem, the text also says how to solve the problem.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

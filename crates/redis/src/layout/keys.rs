@@ -120,9 +120,9 @@ impl Layout {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
-    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names such a key last. While
-    /// a cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the absent key,
-    /// the server could run the script and end it in the middle, at a key that the script has removed.
+    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names a key of this kind
+    /// last. While a cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the
+    /// absent key, the server could run the script and end it in the middle, at a key that the script has removed.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);

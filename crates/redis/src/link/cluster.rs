@@ -39,7 +39,7 @@ const ASIDE: Duration = Duration::from_secs(1);
 /// Finds connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// Counts the calls that any primary may answer. Such calls go to the primaries by rotation.
+    /// Counts the calls that any primary may answer. The count selects the next primary by rotation.
     turn: AtomicUsize,
 }
 

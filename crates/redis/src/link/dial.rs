@@ -24,7 +24,7 @@ pub(crate) struct Wire {
     pub(crate) server: Option<Named>,
 }
 
-/// Makes connections to the servers of these settings.
+/// Makes connections to the servers that the settings name.
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
@@ -68,7 +68,7 @@ impl Dial {
         &self.roles
     }
 
-    /// Returns the servers that the settings name. Messages show them.
+    /// Returns the servers that the settings name, as messages show them.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }

@@ -29,7 +29,7 @@ pub(crate) enum Meaning {
     Elsewhere,
     /// Another node of the cluster has the keys for now. The script has not run.
     Ask,
-    /// The server refuses the script, or the script has answered with an error of its own.
+    /// The server refuses the script, or the script itself has answered with an error.
     Refused,
     /// The script ended in the middle, so a part of its changes may have been made.
     Broken,
@@ -121,8 +121,8 @@ impl LinkError {
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Returns whether the script may have made changes. A script may have if its reply is lost or late, or if it ended
-    /// in the middle.
+    /// Returns whether the script may have made changes. This is possible if the reply is lost or late, or if the
+    /// script ended in the middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
         self.may_have_run

@@ -53,8 +53,8 @@ pub(crate) trait Link: Send + Sync {
     ) -> Answer<'a, redis::Value>;
 
     /// Runs a script like [`run`](Self::run), and also returns the server's witness. The witness can confirm that the
-    /// script's changes are as safe as the connection's policy asks. It is `None` if the policy asks for no more than
-    /// the server does by itself.
+    /// script's changes are as safe as the connection's policy asks. `None` stands for a policy that asks for no more
+    /// than the server does by itself.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,

@@ -6,8 +6,8 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, and the keeper of the connection. The keeper is a task that replaces the connection when
-/// it ends.
+/// A connection for one call, and the keeper of the connection. The keeper is a task that replaces a connection that
+/// has ended.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
     /// The number of the attempt to connect that made the connection.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 
-/// The first bytes of a message that says that a timer is parked. The reason for parking follows them.
+/// The first bytes of a message about a parked timer. The other bytes are the reason for parking.
 const PARKED: &[u8] = b"parked ";
 
 /// Returns a message that tells other nodes that a timer of this shard is due at `due`.

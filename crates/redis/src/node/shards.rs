@@ -73,9 +73,9 @@ impl Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// Whether the question also asks when the first lease in the shards ends. It must if a claim whose answer was lost
-    /// may have taken a shard. It also must after a shard was sick (its server did not answer), because reaps leave
-    /// sick shards out. Without the answer, nobody would end the leases of a dead node.
+    /// Whether the question also asks when the first lease in the shards ends. A claim whose answer was lost may have
+    /// taken a shard. Or a shard may be sick (its server did not answer), and reaps leave sick shards out. In both
+    /// cases, only this question shows when the leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
@@ -324,8 +324,8 @@ impl Shards {
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave this shard out, because its server does not answer. In a cluster, the servers of
-    /// other shards may answer nevertheless.
+    /// Returns whether claims leave this shard out, because its server does not answer. Claims leave a shard out only
+    /// in a cluster, where other servers may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }

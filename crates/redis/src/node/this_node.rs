@@ -228,7 +228,7 @@ impl Node {
         if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
     }
 
-    /// Notes that the runtime claims now, and that its claim asks for leases of this length.
+    /// Notes that the runtime claims now. `lease` is the length of the leases that the claim asks for.
     pub(crate) fn note_claim(&self, lease: Duration) {
         self.state().last_claim = Some(LastClaim { at: moment(), lease });
     }
@@ -238,8 +238,8 @@ impl Node {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`. Its handlers are busy then, or it
-    /// is stuck.
+    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`. A runtime does so when its
+    /// handlers are busy, or when it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member

@@ -27,7 +27,7 @@ enum Touched {
     Key(KeyOf),
 }
 
-/// Operations of a batch that run at the same time. They have the same kind, and name different timers and keys. So the
+/// Operations of a batch that run at the same time. All have the same kind, and name different timers and keys. So the
 /// order of the operations makes no difference.
 #[derive(Default)]
 struct Wave {
@@ -130,8 +130,8 @@ impl Batches {
         Ok(outcomes)
     }
 
-    /// Returns whether an operation may run at the same time as the operations of `wave`. If it may, adds its timer and
-    /// key to `wave`.
+    /// Returns whether an operation may run at the same time as the operations of `wave`. On success, adds the
+    /// operation's timer and key to `wave`.
     fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
         let (kind, names) = match op {
             Op::Place(timer, _) => {
@@ -236,8 +236,8 @@ fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }
 
-/// Turns a transient error into `Unknown` if the batch has several operations, because some of them may have had their
-/// effect. `count` is the number of operations.
+/// Turns a transient error into `Unknown` if the batch has several operations, because some operations may have had
+/// their effect. `count` is the number of operations.
 pub(crate) fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
         let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");

@@ -222,8 +222,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position among the script's keys of the key for this part, counted from 1. Adds the key if it is
-    /// new.
+    /// Returns the position of a key among the script's keys, counted from 1. `part` of the shard is stored under the
+    /// key. Adds the key if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {

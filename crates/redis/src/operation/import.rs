@@ -126,7 +126,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes of each shard. Changes that store no timer only verify that the import is possible.
+    /// Sends the changes of each shard in a commit of its own. Changes that store no timer only verify that the import
+    /// is possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -151,7 +152,7 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes by one script, if all ids and keys in them are free.
+    /// Makes the changes by one script, if all ids and keys in the changes are free.
     async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
         let known = Known::default();
         let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);

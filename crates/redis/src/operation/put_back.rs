@@ -70,7 +70,8 @@ use tourbillon_durable::timer::TimerId;
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
 /// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// From this number of put-backs without an answer on, old put-backs are forgotten.
+/// The number of put-backs without an answer from which old put-backs are forgotten. A put-back stores a claimed timer
+/// again.
 const MANY: usize = 4_096;
 
 /// Tells why a put-back, which stores a claimed timer again, has no effect.
@@ -130,7 +131,7 @@ pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the put-backs (timers stored again) of a batch, before any of them is sent.
+    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {

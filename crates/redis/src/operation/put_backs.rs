@@ -22,7 +22,7 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Records the put-backs (timers stored again) of a batch, before any of them is sent.
+    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }

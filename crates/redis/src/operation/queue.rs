@@ -95,8 +95,8 @@ impl Queue {
         is_needed
     }
 
-    /// Returns a task that takes creations from the queue. If [`add`](Self::add) has returned `true`, its caller must
-    /// run such a task.
+    /// Returns a task that takes creations from the queue. If [`add`](Self::add) has returned `true`, the caller of
+    /// `add` must run a task.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
@@ -128,8 +128,8 @@ impl Drop for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Takes the creations of the next script, which have different ids and keys. If no creation waits, returns an
-    /// empty list and ends the task.
+    /// Takes the creations of the next script. The taken creations have different ids and keys. If no creation waits,
+    /// returns an empty list and ends the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);

@@ -80,8 +80,8 @@ use tourbillon_durable::timer::TimerId;
 
 /// The time for which a redirect reserves an id. A commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. This is an hour
-/// longer than a reservation lasts, because the clocks of two primaries may differ by an hour.
+/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. The time is an
+/// hour longer than a reservation lasts, because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
 /// The parts of an operation that concern other shards than the timer's home shard.
@@ -136,8 +136,8 @@ impl Outside {
     }
 }
 
-/// Reserves the ids in `created` that are not reserved yet, and adds them to `reserved`. If an id cannot be reserved,
-/// returns the reason.
+/// Reserves those ids of `created` that have no reservation, and adds the new reservations to `reserved`. If an id
+/// cannot be reserved, returns the reason.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
     home: Shard,

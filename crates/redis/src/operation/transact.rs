@@ -47,8 +47,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Commits the changes that `run` computes, and returns the result of `run`. If the data have changed, reads them
-    /// again and repeats the call of `run`, until a commit succeeds.
+    /// Commits the changes that `run` computes, and returns the result of `run`. If the stored data have changed, reads
+    /// the data again and repeats the call of `run`, until a commit succeeds.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,

@@ -21,7 +21,7 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// Reads a timer by its id, and the redirect of the id if the timer has one. A redirect may lead nowhere, so the
+/// Reads a timer by its id, and the redirect of the id if the timer has a redirect. A redirect may lead nowhere, so the
 /// redirect may come without a timer.
 pub(crate) async fn look(
     deployment: &Deployment,
@@ -53,7 +53,7 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// Reads the timers with these ids in a shard. Returns them in the order of the ids. A record that cannot be read
+/// Reads the timers with these ids in a shard. Returns the timers in the order of the ids. A record that cannot be read
 /// becomes an error at its place.
 pub(crate) async fn records(
     deployment: &Deployment,

@@ -20,8 +20,8 @@ const SCRIPTS_AT_ONCE: usize = 4;
 /// position in the order.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices that a shard can have in one period. Each lane (group of namespaces) has at
-/// most one.
+/// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period. Each lane (group
+/// of namespaces) has at most one slice there.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -65,13 +65,13 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 /// Selects a set of stored timers, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
-    /// All timers, in the order of their ids.
+    /// The entries of one part of each shard, in the order of their members. Only members with this beginning count.
     Records,
     /// The entries of a part of the shards, in the order of their members. Only members with this beginning count.
     Members(Part, Vec<u8>),
-    /// The timers whose key entries begin with these bytes, in the order of the entries.
+    /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),
-    /// The entries of a part of the shards, in the order of their moments and ids.
+    /// The entries of one part of each shard, in the order of their moments and ids.
     Moments(Part),
     /// The pending timers, in the order of their due moments and ids.
     Pending,
@@ -122,7 +122,7 @@ impl Scores {
 
 /// The entries of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// The entries that were read. They follow each other in the index.
+    /// The entries that were read. No entry of the index lies between two of these.
     pub(crate) entries: Vec<IndexEntry>,
     /// Whether the index has no entries after `entries`.
     pub(crate) is_end: bool,

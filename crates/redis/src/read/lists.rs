@@ -14,10 +14,10 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// The number of index entries that a page may read for each timer that it can return.
+/// The number of index entries that a page may read for each timer of the page.
 const LOOKS: usize = 10;
-/// The number of timers of a namespace up to which a page reads all of them, without a search of the index. A large
-/// page has a higher limit: ten times its size.
+/// The greatest number of timers of a namespace that a page reads in full, without a search of the index. For a large
+/// page, the limit is ten times the size of the page.
 const FEW: usize = 2_000;
 /// The greatest number of index entries that a list reads in search of the first timer of a namespace's page.
 const MORE_LOOKS: usize = 20_000;
@@ -68,7 +68,8 @@ impl Bounds {
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether this position in the index is beyond the end of the list. Then all later positions are, too.
+    /// Returns whether this position in the index is beyond the end of the list. If so, all later positions are beyond
+    /// the end, too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),

@@ -80,7 +80,7 @@ impl Values {
         Self::of(self.next()?)
     }
 
-    /// Takes the next value as bytes. Nil becomes empty.
+    /// Takes the next value of the answer as bytes. Nil becomes an empty list of bytes.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
         Ok(bytes(self.next()?)?.unwrap_or_default())
     }

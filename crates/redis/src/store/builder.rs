@@ -75,8 +75,8 @@ impl RedisBuilder {
     }
 
     /// Sets the name by which people recognise this process in [`nodes`](tourbillon_durable::store::TimerStore::nodes).
-    /// Several processes may have the same name, since nothing depends on the name. It has at most 255 bytes. The
-    /// default is the number of the process.
+    /// Several processes may have the same name, because nothing depends on the name. The name has at most 255 bytes.
+    /// The default is the number of the process.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self

@@ -12,7 +12,8 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. While the server reads a document, it does nothing else.
+/// The greatest length of a document's value, in bytes. While the server reads a document, the server does nothing
+/// else.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share.
@@ -35,11 +36,9 @@ impl RedisStore {
         read(&self.deployment, name).await
     }
 
-    /// Replaces or creates the document of this name. Without a new value, removes it.
-    ///
-    /// The change is made only if the document has this version. This is the version that was read, or 0 if there was
-    /// no document. Otherwise another process has changed the document since. Then this returns `false` and changes
-    /// nothing.
+    /// Replaces or creates the document of this name. If `value` is `None`, removes the document. The change is made
+    /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
+    /// document. If the document has another version, returns `false` and changes nothing.
     ///
     /// # Errors
     ///

@@ -26,8 +26,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies also stores the list of the nodes. Its shards keep their owner, and the age of the last look
-/// (read of their state) grows. The node looks at all other shards.
+/// The primary that dies also stores the list of the nodes. The primary's shards keep their owner, and the age of the
+/// last look (read of a shard's state) grows. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };

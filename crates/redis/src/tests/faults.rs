@@ -321,7 +321,7 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// An idle runtime learns only from the answer of a claim that it must end leases.
+/// An idle runtime must end the leases of a dead node. The runtime learns of them only from the answer of a claim.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };

@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The number of the small namespace's timers in each phase. It is also the number of timers on a page.
+/// The number of the small namespace's timers in each phase. A page has fewer timers.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];

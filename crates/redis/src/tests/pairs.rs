@@ -203,7 +203,7 @@ const STEPS: [Step; 13] = [
     Step::Replay,
 ];
 
-/// One case of the test: the names, the state before, and the shard of the id.
+/// One case of the test: the names, the state before, and whether the caller chose the id.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     names: Names,
@@ -408,7 +408,7 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
 }
 
 /// Stops one client before or after each of its calls, or loses a reply. Then lets another client act. Returns the
-/// number of tries.
+/// number of tries, or `None` if no server can be started.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {

@@ -51,8 +51,8 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// When the request of the first attempt reaches the server. `None` if it arrives at once and only its reply is
-    /// lost.
+    /// When the request of the first attempt reaches the server. `None` if the request arrives at once and only its
+    /// reply is lost.
     arrival: Option<Arrival>,
 }
 
@@ -158,7 +158,7 @@ impl World {
 }
 
 /// Puts a timer back in two attempts. Call `first` of the first attempt gets no reply. Other clients act before call
-/// `others` of the second attempt. Returns, for each attempt, whether it has that call.
+/// `others` of the second attempt. Returns, for each attempt, whether the attempt has that call.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });

@@ -114,7 +114,7 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
 }
 
 /// Stops a node while the answer to its claim is on its way. When the node reads the answer, another node has delivered
-/// the claimed timers. Returns for how many timers the node called no handler, because it got them too late.
+/// the claimed timers. Returns the number of timers that the node dropped because the answer came too late.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;

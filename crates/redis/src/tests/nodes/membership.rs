@@ -263,7 +263,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19, without killed nodes, which the test of takeovers covers.
+/// F-19, without killed nodes. The test of takeovers covers killed nodes.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };

@@ -17,7 +17,7 @@ use crate::lockfree::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 const DUE: Timestamp = Timestamp::from_nanos(20 << 20);
 const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
 
-/// A timer that is armed for [`DUE`], and a flag that its handler sets.
+/// A timer that is armed for [`DUE`], and a flag that the timer's handler sets.
 struct Marked {
     slab: Slab<u32>,
     index: u32,

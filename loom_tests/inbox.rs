@@ -49,8 +49,8 @@ fn drain(reader: &mut InboxReader) -> Vec<u32> {
     seen
 }
 
-/// A push races with a drain. Legal endings: the drain sees a prefix of the pushed items, and the next drain sees the
-/// rest.
+/// A push of insertions races with a drain. Legal ending: the drain sees the first pushed insertions, or none, and the
+/// next drain sees all other insertions.
 #[test]
 fn push_races_with_drain() {
     model("push_races_with_drain", || {

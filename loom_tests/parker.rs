@@ -153,7 +153,7 @@ fn a_later_push_does_not_wake() {
     });
 }
 
-/// An unpark that comes before the park is not lost.
+/// A thread is unparked before it parks. The unpark is not lost: the park ends at once.
 #[test]
 fn unpark_before_park_is_kept() {
     model("unpark_before_park_is_kept", || {

@@ -201,7 +201,7 @@ impl World {
         self.called.load(Ordering::Relaxed)
     }
 
-    /// Returns how often a waiting thread took the shard over.
+    /// Returns how often a waiting thread has taken the shard over from its leader.
     fn takeovers(&self) -> u64 {
         self.set.shards()[0].counters.takeovers.get()
     }

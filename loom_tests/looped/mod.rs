@@ -130,7 +130,7 @@ impl World {
         self.set.dismiss_if_without_threads(true);
     }
 
-    /// Schedules a timer from the calling thread.
+    /// Schedules a timer for this deadline from the calling thread.
     fn arm(&self, deadline: Timestamp) {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }

@@ -81,14 +81,14 @@ impl World {
         world
     }
 
-    /// Makes a world whose slot has no timer yet.
+    /// Makes a world whose slot has no timer.
     pub(super) fn vacant() -> StdArc<Self> {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
         StdArc::new(Self { slab, index, tickets: [AtomicU64::new(NONE), AtomicU64::new(NONE)] })
     }
 
-    /// Makes the timer in the world's slot, which is vacant.
+    /// Makes the timer in the world's slot, which must be vacant.
     pub(super) fn make(&self) {
         // SAFETY: the slot is vacant. The magazine gave it to this world, and no thread has put it back.
         unsafe { self.slab.write(self.index, 7) };

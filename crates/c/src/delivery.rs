@@ -45,7 +45,7 @@ impl Delivery {
     }
 }
 
-/// The kind of a [`Delivery`], without its queue.
+/// Says how an engine delivers due timers, as [`Delivery`] does, without the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Call,
@@ -92,7 +92,7 @@ pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.take()
 }
 
-/// Converts a timer's id into the id for C, which is never 0.
+/// Converts a timer's id into the id for C programs. The id for C is never 0.
 pub(crate) fn id_of(timer: TimerId) -> u64 {
     // This cannot overflow, since no slot has the last index.
     timer.to_bits() + 1

@@ -67,7 +67,7 @@ struct Pending {
     target: Target,
 }
 
-/// The result of a cancel by key.
+/// The result of a cancel of the one-shot of a key.
 pub(crate) struct Found {
     /// The target of the one-shot that was pending. The caller owns the target again.
     pub(crate) cancelled: Option<Target>,

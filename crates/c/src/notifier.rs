@@ -46,7 +46,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Keeps a descriptor readable while a queue is not empty.
+/// Keeps a descriptor readable while a queue has entries.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,

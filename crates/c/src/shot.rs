@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 use tourbillon::{Cancel, TimerId, Timestamp};
 
-/// Chooses the shard of a one-shot.
+/// Says to which shard a one-shot is scheduled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// The shard to which the calling thread schedules.

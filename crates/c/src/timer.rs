@@ -22,7 +22,7 @@ pub struct tb_timer {
 
 enum Kind {
     Direct(Timer<Target>),
-    /// A timer of an engine whose own threads call the callbacks.
+    /// The timer of an engine whose own threads call the callbacks. The closure of the timer calls the target.
     Closure(TaskTimer, Target),
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The source files, in the order in which the header has their items.
+/// The source files of the library, in the order in which the header has their items.
 const SOURCES: [&str; 14] = [
     "version", "status", "outcome", "options", "event", "engine", "shot", "keyed", "timer", "task", "poll",
     "loops", "stats", "annotate",

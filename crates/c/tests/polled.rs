@@ -346,7 +346,7 @@ fn threads(shards: u32) -> *mut tb_engine {
 }
 
 /// Goal: each one-shot is either cancelled or polled, once. The descriptor is readable while an event waits. Method:
-/// two threads schedule and cancel. Two other threads poll, and sleep only on the descriptor.
+/// two threads schedule and cancel one-shots. Two other threads poll, and sleep only on the descriptor.
 #[test]
 fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     const EACH: usize = 40_000;

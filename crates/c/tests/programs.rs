@@ -185,7 +185,7 @@ fn the_benchmark_beside_libuv_and_libevent_runs() {
 
 // --- The examples ---
 
-/// A running example server, which ends when this value is dropped.
+/// An example server that is running. Dropping this value ends the server.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,

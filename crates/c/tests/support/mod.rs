@@ -259,7 +259,7 @@ pub(crate) const WITH_TSAN: Compiler = Compiler("cc", &["-std=c11", "-D_GNU_SOUR
 pub(crate) const ANNOTATED_FOR_TSAN: Compiler =
     Compiler("cc", &["-std=c11", "-D_GNU_SOURCE", "-fsanitize=thread", "-DTB_TSAN"]);
 
-/// Compiles a program in C11, with all warnings as errors. Returns the program's path.
+/// Compiles a C11 program, with each warning as an error. Returns the path of the compiled program.
 pub(crate) fn compile(source: &Path, name: &str, link: Link) -> PathBuf {
     compile_by(&C11, source, name, link)
 }

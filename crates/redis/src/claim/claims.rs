@@ -25,7 +25,7 @@ const LEAST_NAMES: u32 = 8;
 /// A claim ends after this number of scripts in a row that leased no timer, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
-/// Leases due timers in the shards of this node.
+/// Claims due timers: leases them in the shards of this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,

@@ -44,7 +44,7 @@ struct Expired {
     next: Option<u64>,
 }
 
-/// Renews and ends leases in the shards of this process.
+/// Renews the leases of timers, and ends leases whose time is over.
 pub(crate) struct Leases {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -59,8 +59,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves it to the quarantine
-    /// and returns `None`.
+    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves the record to the
+    /// quarantine and returns `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -130,7 +130,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under a token in some shards of one group.
+    /// Returns the timers that are leased under this token in these shards, which share a group.
     pub(super) async fn recover_in(
         &self,
         token: Token,

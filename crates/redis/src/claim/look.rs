@@ -22,7 +22,7 @@ const RENEWALS: u32 = 3;
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
-    /// The length of the leases that the script makes.
+    /// The length of the leases that the script makes. Zero if the script leases nothing.
     pub(super) lease: Duration,
     /// The greatest number of timers that the script leases.
     pub(super) timers: u32,

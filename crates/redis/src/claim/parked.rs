@@ -64,7 +64,7 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason, the longest due first.
+    /// Leases due timers that are parked for this reason. The timers that have been due for longest come first.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,

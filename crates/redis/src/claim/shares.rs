@@ -29,7 +29,7 @@ struct Lane {
     has: usize,
     /// The number of timers that the claim has taken from this lane.
     taken: usize,
-    /// The number of late timers that this lane may still take.
+    /// The number of late timers that this lane (a group of namespaces) may still take.
     late: usize,
 }
 
@@ -107,7 +107,7 @@ impl Turns {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Each lane may take its share, as [`Turns`] computes it.
+    /// Each lane (a group of namespaces) may take its share, as [`Turns`] computes it.
     InTurn(&'t Turns),
     /// Each lane may take the number of timers that this map names. A lane outside the map takes none. In a cluster,
     /// each group of shards gets its part of the lanes' shares this way.

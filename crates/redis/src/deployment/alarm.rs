@@ -23,8 +23,8 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The due moment of the first timer that the next claim could take, by the last claim's answer. `None` before the
-    /// first claim.
+    /// The due moment of the first timer that the next claim could take. The last claim's answer has named the moment.
+    /// `None` before the first claim.
     known: Option<UtcMillis>,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
@@ -60,7 +60,7 @@ impl Alarm {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Wakes all subscribers.
+    /// Calls all subscribed functions, which wake the runtime.
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();

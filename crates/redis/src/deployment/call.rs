@@ -14,7 +14,7 @@ pub(crate) struct Answered {
     pub(crate) rest: Values,
 }
 
-/// A script and its keys.
+/// A call that runs a script on these keys.
 pub(crate) struct Call<W> {
     pub(crate) script: W,
     pub(crate) keys: Vec<Vec<u8>>,

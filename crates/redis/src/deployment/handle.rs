@@ -24,7 +24,7 @@ pub(crate) struct Deployment {
     pub(crate) alarm: Alarm,
     /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
-    /// The key of the hash of shared documents.
+    /// The key of the hash that stores the deployment's shared documents.
     pub(crate) documents: Vec<u8>,
     /// The random id that the deployment got at its creation. The id distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
@@ -45,7 +45,7 @@ struct Closed {
 }
 
 impl Deployment {
-    /// Creates the handle of the deployment that has this name and this id.
+    /// Creates the handle of a deployment from its name, its id and its other parts.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -160,7 +160,7 @@ impl Deployment {
     }
 
     /// Returns the error of a closed store, or `None` while the store is open. Asks once a second whether people have
-    /// made the deployment again, and reopens the store if so.
+    /// made the deployment again. If they have, reopens the store.
     async fn error_if_closed(&self) -> Option<StoreError> {
         let (reason, is_look_due) = {
             let mut closed = self.closed();

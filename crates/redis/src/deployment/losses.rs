@@ -91,7 +91,8 @@ impl Deployment {
         (!is_mixed).then_some(id)
     }
 
-    /// Returns a fault for each lost shard, and for the key of the deployment if it is lost.
+    /// Returns a fault for each shard that its server has lost. If the key of the deployment is lost, also returns a
+    /// fault for the key.
     pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let keys = vec![self.key.clone()];

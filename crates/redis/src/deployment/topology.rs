@@ -40,7 +40,7 @@ impl Topology {
         self.group_of(one) == self.group_of(other)
     }
 
-    /// Divides shards into groups whose keys one script may name. No group is empty.
+    /// Divides shards into groups. One script may name the keys of all shards of a group. No group is empty.
     pub(crate) fn groups(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
         let mut groups: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
         for shard in shards {

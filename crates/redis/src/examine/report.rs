@@ -94,7 +94,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Writes each line of the report on a line of its own.
+/// Writes the report as text, with one line for each finding.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))

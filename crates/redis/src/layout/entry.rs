@@ -87,7 +87,7 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
     Some(Lease { token, until, withdrawn })
 }
 
-/// Returns the member of the set of records for a timer: id, length of the payload, encoded record.
+/// Returns the member that the set of records has for a timer: id, length of the payload, encoded record.
 pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
     let record = match timer.state {
         State::Leased(_) => {
@@ -121,8 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. A text has at most 255 bytes, by the
-/// limits.
+/// Encodes a text with its length before it, so that other parts can follow. The limits permit no text with more than
+/// 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -182,7 +182,7 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 /// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry of a timer without a key, up to the timer's id.
+/// Encodes the entry that a timer without a key has in a set of keys, up to the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -206,7 +206,7 @@ pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys that a member of the set of places names.
+/// Returns the set of keys whose number ends a member of the set of places. Returns `None` if the member is too short.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }

@@ -41,10 +41,11 @@ pub(crate) enum Part {
     Parked,
     /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// A sorted set of ended timers whose callers chose their ids. A member is an id, and its score is the moment until
-    /// which the id is remembered.
+    /// A sorted set of the ids of ended timers, if the caller chose the id. A member is an id, and its score is the
+    /// moment until which the id is remembered.
     Recent,
-    /// A hash. The field is a namespace and a phase, and the value is the number of timers there.
+    /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of timers in
+    /// that phase.
     Counts,
     /// A hash, the quarantine, of records that could not be read. The field is the timer's id, and the value is the
     /// record.
@@ -60,7 +61,8 @@ pub(crate) enum Part {
     Redirects(u8),
 }
 
-/// The number of hashes into which a shard divides its redirects. Redis keeps a hash with few fields in a compact form.
+/// The number of hashes into which a shard divides its redirects, which lead to timers in other shards. Redis keeps a
+/// hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
 /// The number of sets into which a deployment divides the entries of its keys. Redis keeps a set with few members in a
@@ -84,7 +86,7 @@ impl Layout {
         Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
 
-    /// Iterates over the hash tags of the shards, without braces.
+    /// Returns the hash tags of all shards, without braces.
     pub(crate) fn tags(&self) -> impl Iterator<Item = &[u8]> {
         self.tags.iter().map(|tag| tag.as_bytes())
     }
@@ -174,7 +176,7 @@ impl Layout {
         key
     }
 
-    /// Returns the keys of these parts of a shard, in the same order.
+    /// Returns the keys that store these parts of a shard, in the order of `parts`.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }
@@ -195,7 +197,7 @@ impl Layout {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns a fresh id for a timer with this key. The shard of the id equals the shard of the key.
+    /// Returns a new id for a timer with this key. The id belongs to the shard of the key.
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
@@ -215,7 +217,7 @@ impl Layout {
         TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
     }
 
-    /// Returns the shard of the timer that has this key.
+    /// Returns the shard that stores the timer with this key.
     pub(crate) fn shard_of_key(&self, namespace: &str, key: &str) -> Shard {
         let length = u8::try_from(namespace.len()).unwrap_or(u8::MAX);
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())

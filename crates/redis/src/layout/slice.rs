@@ -13,12 +13,12 @@ pub(crate) const LANES: u64 = 64;
 pub(crate) struct Slice(u64);
 
 impl Slice {
-    /// Returns the slice of a timer with this namespace and due moment.
+    /// Returns the slice (set of pending timers) to which a timer with this namespace and due moment belongs.
     pub(crate) fn of(namespace: &str, due: u64) -> Self {
         Self(period_of(due) * LANES + lane_of(namespace))
     }
 
-    /// Parses the number of a slice, as the set of slices stores it.
+    /// Parses the number of a slice from a member of the set of slices. A slice is a set of pending timers.
     pub(crate) fn named(name: &[u8]) -> Option<Self> {
         core::str::from_utf8(name).ok()?.parse().ok().map(Self)
     }

@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time that a call waits for a connection to the server that a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
 
-/// Finds connections to the servers of a cluster.
+/// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
     /// Counts the calls that any primary may answer. The count selects the next primary by rotation.
@@ -49,7 +49,7 @@ struct Shared {
     /// Wakes the task that reads the map of the slots, because the map may be old.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// Why the last read of the map failed.
+    /// Why the last read of the map of the slots failed. `None` if that read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
 
@@ -110,7 +110,7 @@ impl Cluster {
         is_connected.then_some(owner)
     }
 
-    /// Waits for the map of the slots. Returns `None` if the runtime ends.
+    /// Waits until the map of the slots is known, and returns the map. Returns `None` if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         let mut slots = self.shared.slots.subscribe();
         let known = slots.wait_for(|slots| !slots.primaries().is_empty()).await;

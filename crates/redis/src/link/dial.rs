@@ -13,7 +13,7 @@ use redis::{
 };
 use std::sync::Arc;
 
-/// The connections to a server that one attempt has made.
+/// The connections to a server that one attempt to connect has made.
 #[derive(Clone)]
 pub(crate) struct Wire {
     /// The connection on which scripts run.
@@ -33,7 +33,7 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Checks the settings, and prepares TLS. Makes no connection yet.
+    /// Checks the settings, and prepares TLS. Makes no connection.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Dial {
         &self.connect.servers
     }
 
-    /// Returns the addresses of a cluster's servers that the settings name. The list is empty without a cluster.
+    /// Returns the addresses that the settings name for a cluster's servers. The list is empty without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {
@@ -85,8 +85,8 @@ impl Dial {
         nodes.iter().filter_map(address).collect()
     }
 
-    /// Returns the settings for connections to one server of the cluster. All servers have the user name and the
-    /// password of the first server.
+    /// Returns the settings for connections to one server of the cluster. Every server gets the user name and the
+    /// password from the settings' first URL.
     pub(crate) fn to_node(&self, address: &Address) -> Self {
         let mut connect = self.connect.clone();
         if let Servers::Cluster(nodes) = &self.connect.servers

@@ -27,7 +27,7 @@ pub(crate) enum Meaning {
     Later,
     /// The connected server does not have the keys, or no longer has them. The script has not run.
     Elsewhere,
-    /// Another node of the cluster has the keys for now. The script has not run.
+    /// Another node of the cluster has the keys while their slot moves. The script has not run.
     Ask,
     /// The server refuses the script, or the script itself has answered with an error.
     Refused,
@@ -142,7 +142,7 @@ pub(crate) fn is_renewed(error: &StoreError) -> bool {
     code_of(error) == Some(RENEWED)
 }
 
-/// Returns the first word of the error that a script answered.
+/// Returns the first word of the error with which a script has answered.
 fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
@@ -184,7 +184,7 @@ impl core::error::Error for LinkError {}
 mod tests {
     use super::*;
 
-    /// Returns the row that names this code in the README's table of failures.
+    /// Returns the row of the README's table of failures that names this code.
     fn row(code: &str) -> &'static str {
         let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
         rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))

@@ -74,7 +74,7 @@ impl Keeper {
         Some((state.attempt, state.connection.clone()?))
     }
 
-    /// Takes the connection out of use if the Sentinels name another server as the primary.
+    /// Takes the kept connection out of use if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
         if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {

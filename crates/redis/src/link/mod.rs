@@ -38,7 +38,7 @@ pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A function that is called with each event of a subscription. The function must not block.
 pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
-/// Runs scripts on Redis servers.
+/// Runs scripts on Redis servers, over connections that the link keeps.
 pub(crate) trait Link: Send + Sync {
     /// Runs `script` on the server that has `keys`. The returned future ends within the time limit of the connection.
     ///

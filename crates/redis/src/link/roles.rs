@@ -85,7 +85,7 @@ impl Roles {
         self.held.send_replace(None);
     }
 
-    /// Records the primary that a Sentinel has named.
+    /// Records that a Sentinel has named this server as the primary.
     pub(super) fn name(&self, primary: Named) {
         let mut named = self.lock();
         let is_new = named.as_ref().is_none_or(|(known, _)| *known != primary);

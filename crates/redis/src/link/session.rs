@@ -376,7 +376,8 @@ impl Call {
     }
 }
 
-/// Returns whether a server has refused the flags in the first line of a script. In that case the script has not run.
+/// Returns whether the error says that a server has refused the flags in the first line of a script. The script has not
+/// run then.
 fn is_about_flags(error: &RedisError) -> bool {
     let is_meant = |detail: &str| {
         ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))

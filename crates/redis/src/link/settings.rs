@@ -66,7 +66,7 @@ pub struct Tls {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// The primary has executed the change.
+    /// A change counts as stored once the primary has executed it.
     #[default]
     None,
     /// The primary has executed the change, and this number of replicas has received the change (`WAIT`) within the
@@ -77,12 +77,12 @@ pub enum SyncPolicy {
         /// How long the server waits for the replicas.
         timeout: Duration,
     },
-    /// The change is in the append-only files of the primary and of this number of replicas, synchronised to the disk
-    /// (`WAITAOF`, Redis 7.2 and later).
+    /// The change is on the disk (`WAITAOF`, Redis 7.2 and later): in the append-only files of the primary and of this
+    /// number of replicas.
     WaitAof {
-        /// The number of replicas that must have the change in their files.
+        /// The number of replicas that must have the change in their append-only files.
         replicas: u32,
-        /// How long the server waits for the files.
+        /// How long the server waits for the append-only files.
         timeout: Duration,
     },
 }
@@ -117,9 +117,9 @@ impl Connect {
         Ok(Self::to(Servers::Single(info(url)?)))
     }
 
-    /// Connects to the primary that these Sentinels know by the name `service`. The URLs are those of the Sentinels.
-    /// The user name and the password in the first URL count for all Sentinels. [`user`](Self::user) and
-    /// [`database`](Self::database) apply to the primary. With `rediss://`, the primary is reached by TLS as well.
+    /// Connects to the primary that the Sentinels at these URLs know by the name `service`. The user name and the
+    /// password in the first URL count for all Sentinels. [`user`](Self::user) and [`database`](Self::database) apply
+    /// to the primary. With `rediss://`, the primary is reached by TLS as well.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl Connect {
         Ok(Self::to(Servers::Sentinel { sentinels, service: service.into(), primary, is_tls }))
     }
 
-    /// Connects to the cluster that has these nodes. The nodes name all others, so a single URL suffices. With several
-    /// URLs, some of these nodes may be down at the start, and when the connection is made again.
+    /// Connects to the cluster that has the nodes at these URLs. Each node names all other nodes, so a single URL
+    /// suffices. With several URLs, some of the named nodes may be down while the connection is made.
     ///
     /// # Errors
     ///
@@ -160,9 +160,9 @@ impl Connect {
         self
     }
 
-    /// Sets the user of the access control list, and the file that has the password. The end of the file's last line
-    /// does not count. The file is read for each connection, so the password may change while the program runs. If the
-    /// file cannot be read or is empty, the connection fails.
+    /// Sets the user of the access control list, and the file that has the user's password. A line end after the
+    /// password does not count. The file is read for each connection, so the password may change while the program
+    /// runs. If the file cannot be read or is empty, the connection fails.
     #[must_use]
     pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
         self.password = Some((name.into(), password.into()));
@@ -215,7 +215,7 @@ impl Connect {
         self
     }
 
-    /// Sets how many copies a change must have before it counts as stored.
+    /// Sets how many copies of a change must exist before the change counts as stored.
     #[must_use]
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.sync = policy;
@@ -223,7 +223,7 @@ impl Connect {
     }
 }
 
-/// Reads a secret from a file, without the end of its last line. Fails if the file is empty.
+/// Reads a secret from a file, without the end of the file's last line. Fails if the file is empty.
 fn secret(path: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     let text = text.trim_end_matches(['\n', '\r']);
@@ -234,7 +234,7 @@ fn secret(path: &Path) -> io::Result<String> {
 }
 
 impl Connect {
-    /// Returns the settings with passwords that were just read from their files.
+    /// Returns the settings with passwords that are read anew from their files.
     pub(crate) fn renewed(&self) -> RedisResult<Self> {
         let read = |path: &Path| {
             secret(path).map_err(|error| {
@@ -258,7 +258,7 @@ impl Connect {
         Ok(renewed)
     }
 
-    /// Returns whether the servers are a cluster.
+    /// Returns whether the settings name a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
@@ -276,7 +276,7 @@ impl Servers {
         }
     }
 
-    /// Returns whether any server is reached by TLS.
+    /// Returns whether a connection to any server uses TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
             Self::Single(info) => is_tls(info),
@@ -317,7 +317,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// Returns how long the server may wait for replicas or for files.
+    /// Returns how long the server may wait for replicas or for append-only files.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,

@@ -23,7 +23,8 @@ pub(crate) struct Slots {
 }
 
 impl Address {
-    /// Parses the address in a redirection by the server at `of_answer`.
+    /// Parses the address that a redirection names. `of_answer` is the address of the server that has sent the
+    /// redirection.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
@@ -79,7 +80,8 @@ impl Slots {
         self.primaries.get(usize::from(place))
     }
 
-    /// Returns a copy of the map in which `owner` has this slot. Returns `None` if `owner` has the slot already.
+    /// Returns a copy of the map in which `owner` is the primary of this slot. Returns `None` if the slot has that
+    /// primary already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;

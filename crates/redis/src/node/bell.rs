@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::time::Instant;
 
-/// Wakes a node's background thread early, or tells it to stop.
+/// Wakes a node's background thread early, or stops it.
 #[derive(Default)]
 pub(crate) struct Bell {
     state: Mutex<Rung>,
@@ -29,7 +29,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    /// Tells the waiting thread to stop.
+    /// Stops the waiting thread: the present call of `wait` and all later calls return `false`.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();

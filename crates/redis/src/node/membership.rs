@@ -35,7 +35,7 @@ impl State {
         self.sights.clear();
     }
 
-    /// Returns the number of the connection attempt on which the last sign of life was sent.
+    /// Returns the number of the attempt to connect whose connection has sent the last sign of life.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }

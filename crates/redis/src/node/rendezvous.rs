@@ -27,7 +27,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Returns nodes whose numbers differ in few bits, which is the worst case.
+    /// Returns the numbers of `count` nodes. The numbers differ in few bits, because this is the worst case for the
+    /// weights.
     fn nodes(count: u64) -> Vec<u64> {
         (1..=count).collect()
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 
-/// The state of all shards of a deployment, as this node knows it.
+/// The state of all shards of a deployment, as far as this node knows the state.
 pub(crate) struct Shards {
     each: Vec<Known>,
     /// The number of looks that have begun. A *look* asks a server for the state of some shards. The number also
@@ -25,7 +25,7 @@ pub(crate) struct Shards {
 struct Known {
     /// Whether the shard belongs to this node when the shards are divided between the live nodes.
     is_wanted: bool,
-    /// Whether this node owns the shard, by the server's last answer.
+    /// Whether this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
     /// Whether the last look (question about the shard's state) failed, or has no answer although other groups have
     /// answered. The answer to a later look clears the flag.
@@ -142,7 +142,8 @@ impl Shards {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Requests an immediate look at each new shard.
+    /// Assigns to this node the shards for which `belongs` is true. Requests that the background thread looks at each
+    /// new shard at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));

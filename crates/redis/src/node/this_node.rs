@@ -77,7 +77,7 @@ pub(crate) struct State {
     pub(super) live: Vec<u64>,
     /// The server's time of this node's last sign of life that the server answered. `None` before the first.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of the connection attempt on which the last sign of life was sent.
+    /// The number of the attempt to connect whose connection has sent the last sign of life.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
@@ -104,7 +104,7 @@ struct LastClaim {
 /// Whether another node was connected when this node last looked.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// The other node was connected.
+    /// The other node was connected when this node last looked.
     There,
     /// The other node has not been connected from this moment on.
     Away(Timestamp),
@@ -147,7 +147,7 @@ impl Settings {
 }
 
 impl Node {
-    /// Creates the node of this process in a deployment, under a fresh incarnation.
+    /// Creates the node that represents this process in a deployment, with a new incarnation number.
     pub(crate) fn new(deployment: Arc<Deployment>, deployment_name: &str, settings: Settings) -> Self {
         let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
         let bytes = TimerId::fresh().as_u128().to_be_bytes();

@@ -42,7 +42,7 @@ enum Kind {
     Place,
     /// The operation ends a delivery of a timer that this process has claimed. One script makes many such ends.
     End,
-    /// The operation changes a timer by its id. One script makes many such changes.
+    /// The operation changes a timer that it names by id. One script makes many changes of this kind.
     Change,
     /// The operation must run while no other operation of the batch runs.
     Alone,
@@ -81,7 +81,7 @@ impl Batches {
         }
     }
 
-    /// Applies the operations of a batch in order, and returns their outcomes.
+    /// Applies the operations of a batch in their order. Returns their outcomes in the same order.
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,

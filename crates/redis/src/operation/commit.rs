@@ -200,8 +200,8 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Returns the shard of the changed timers. If no timer is changed, returns the shard of the data that the commit
-    /// checks.
+    /// Returns the shard of the timers that the commit changes. If the commit changes no timer, returns the shard of
+    /// the data that it checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);

@@ -22,7 +22,7 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{IfPresent, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Stores new timers.
+/// Stores new timers, many by each script if possible.
 pub(crate) struct Creations {
     deployment: Arc<Deployment>,
     node: Arc<Node>,

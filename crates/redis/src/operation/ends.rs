@@ -131,7 +131,7 @@ enum Removal {
     Key(u16),
     /// Removes a field of a hash.
     Field,
-    /// Subtracts 1 from the number in this field of a hash.
+    /// Subtracts 1 from the number in this field of the hash of counts.
     Count(Vec<u8>),
 }
 

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 256;
 /// redirect that led nowhere.
 const TURNS: usize = 8;
 
-/// Stores timers of backups.
+/// Stores the timers of a backup in a deployment.
 pub(crate) struct Imports {
     deployment: Arc<Deployment>,
     node: Arc<Node>,

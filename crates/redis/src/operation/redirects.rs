@@ -99,7 +99,7 @@ pub(super) struct Creation {
     may_be_remembered: bool,
 }
 
-/// A timer that the operation ends.
+/// A timer that the operation ends, and whose id belongs to another shard.
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,

@@ -12,8 +12,8 @@ pub(crate) struct Script {
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
-/// The first line of a script that may run when the server's memory is full. Servers before 7.0 do not understand this
-/// line.
+/// The first line of a script that may run when the server's memory is full. Servers before Redis 7.0 do not understand
+/// the line.
 macro_rules! within_memory {
     () => {
         "#!lua flags=allow-oom\n"
@@ -44,7 +44,7 @@ impl Script {
         self.source
     }
 
-    /// Returns whether the script has a text with flags.
+    /// Returns whether the script has a second text, which begins with a line of flags.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }

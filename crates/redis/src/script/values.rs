@@ -90,7 +90,7 @@ impl Values {
         filled(self.next()?)
     }
 
-    /// Takes the next value as a number.
+    /// Takes the next value of the answer as a number.
     pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         number(&self.next()?)
     }
@@ -111,7 +111,7 @@ impl Values {
         Ok(place.checked_sub(1))
     }
 
-    /// Returns the next value without taking it.
+    /// Returns the next value of the answer, and leaves it in place.
     pub(crate) fn peek(&self) -> Option<&Value> {
         self.0.as_slice().first()
     }

@@ -5,13 +5,13 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The number of shards of a new deployment, unless another number is set.
+/// The number of shards of a new deployment, unless the builder sets another number.
 pub const SHARDS: u16 = 64;
 
 /// The default pause between two searches for timers that other processes have placed.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// Collects the settings of a store, and opens the store.
+/// The settings with which a process opens a deployment as a store.
 #[must_use = "a builder does nothing before it opens a store"]
 pub struct RedisBuilder {
     pub(super) name: Box<str>,
@@ -108,8 +108,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment
-    /// keeps its kind of clock: if it was created on a test clock, it is opened only on a test clock.
+    /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment that
+    /// was created on a test clock is opened only on a test clock, and any other only without.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {
@@ -129,8 +129,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Makes `open` skip the check of the servers. The check covers their version, their behaviour when memory is full,
-    /// and their clocks.
+    /// Makes `open` skip the check of the servers. The check covers the servers' versions, their behaviour when memory
+    /// is full, and their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;
         self

@@ -104,7 +104,7 @@ impl RedisBuilder {
         Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
     }
 
-    /// Opens the deployment on a connection. Waits for the server's answer.
+    /// Opens the deployment on this connection. Waits until the server has answered.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let settings = self.admit()?;
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);

@@ -49,8 +49,8 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Returns a builder that opens the deployment of this name, or creates it. The name has 1 to 64 characters: ASCII
-    /// letters, digits, `-`, `_` and `.`.
+    /// Returns a builder that opens the deployment of this name. If the deployment does not exist, the builder creates
+    /// it. The name has 1 to 64 characters: ASCII letters, digits, `-`, `_` and `.`.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
         RedisBuilder::new(deployment.into())
     }

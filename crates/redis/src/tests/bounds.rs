@@ -28,7 +28,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
     drop(block_on(store.apply(ops, Durability::Volatile)).unwrap());
 }
 
-/// Returns ids that belong to one shard.
+/// Returns the ids of timers that belong to this shard.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
     let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)

@@ -149,7 +149,7 @@ impl Load {
     }
 }
 
-/// Prints the longest pause. No test checks this figure.
+/// Prints the longest time that an operation took. No test checks this figure.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
@@ -239,7 +239,8 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24. The store's user has only the rights that the README lists.
+/// F-24: the slots of a cluster move while timers are created and ended. The store's user has only the rights that the
+/// README lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {

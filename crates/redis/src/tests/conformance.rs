@@ -153,7 +153,7 @@ fn the_store_conforms_on_a_cluster() {
     user.verify();
 }
 
-/// F-25, for the scripts. A cluster refuses a script that names two slots.
+/// F-25: each script of the store names one slot, because a cluster refuses a script that names two slots.
 #[test]
 fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -182,7 +182,7 @@ fn random_histories_of_the_store() {
     let _tally = conformance::histories(&make, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// F-11, for the store on Redis.
+/// F-11: the store on Redis has the same outcomes as the store in memory.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
     let Some(server) = Server::start(&[]) else { return };

@@ -31,7 +31,7 @@ enum Act {
     Fail,
     /// The server runs the call, but the reply is lost.
     Lose,
-    /// Runs a function, mostly an act of another process, before the call.
+    /// Runs a function before the call. Most such functions act as another process.
     First(Box<dyn FnOnce() + Send>),
 }
 

@@ -38,7 +38,7 @@ pub(super) enum Act {
     /// The request stays in the network, and the client goes on with an error. [`Stepping::arrive`] delivers the
     /// request later.
     Delay,
-    /// Runs a function, mostly an act of another client, before the call.
+    /// Runs a function before the call. Most such functions act as another client.
     First(Box<dyn FnOnce() + Send>),
 }
 

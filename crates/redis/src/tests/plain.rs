@@ -19,12 +19,12 @@ impl Plain {
         Self(Arc::new(Session::open(&to(port)).unwrap()))
     }
 
-    /// Returns the connection, so that a store can use it.
+    /// Returns the test's connection, so that a store can use it, too.
     pub(super) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.0)
     }
 
-    /// Sends a command, and returns the reply.
+    /// Sends a command to the server, and returns the reply.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);

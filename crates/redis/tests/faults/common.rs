@@ -154,7 +154,7 @@ pub(crate) fn end(store: &RedisStore, leased: &[Leased]) {
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{outcomes:?}");
 }
 
-/// Counts the stored timers of all namespaces and phases.
+/// Returns the number of stored timers, in all namespaces and phases together.
 pub(crate) fn count(store: &RedisStore) -> u64 {
     now(store.counts()).by_namespace.values().sum()
 }

@@ -229,7 +229,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
     block_on(store.apply(vec![Op::Ack(id, token)], Durability::PowerLoss)).unwrap().remove(0)
 }
 
-/// T-09, for a cut that is shorter than a lease.
+/// T-09: the connection of a node is cut for a shorter time than a lease lasts.
 #[test]
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
@@ -248,7 +248,7 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));
 }
 
-/// T-09, for a cut of two leases.
+/// T-09: the connection of a node is cut for twice the time that a lease lasts.
 #[test]
 fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     let lease = Duration::from_secs(1);

@@ -22,7 +22,8 @@ use crate::base::sync::{Arc, AtomicBool, Ordering, thread};
 use crate::lockfree::barrier::{Registration, System};
 use std::sync::atomic::{AtomicBool as Untracked, Ordering as UntrackedOrdering};
 
-/// A stand-in for the kernel. It obeys once it has registered the process, and orders nothing that a model could see.
+/// A stand-in for the kernel. The kernel fences all threads once it has registered the process. The stand-in orders
+/// nothing that a model could see.
 struct Kernel {
     registered: AtomicBool,
     obeyed: Untracked,
@@ -48,9 +49,9 @@ struct World {
     pushed: AtomicBool,
 }
 
-/// A shard announces its sleep, passes the heavy side and looks for a push. A producer pushes, passes the light side
-/// and looks for the announcement. The process is registered at the same time. At least one of the two threads must see
-/// the other's write.
+/// A shard announces its sleep, runs the heavy side of the barrier and looks for a push. A producer pushes, runs the
+/// light side of the barrier and looks for the announcement. Another thread registers the process at the same time. At
+/// least one of shard and producer must see the other's write.
 #[test]
 fn a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence() {
     model("a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence", || {

@@ -23,9 +23,10 @@ use crate::lockfree::parker::{self, Parker};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Magazines;
 
-/// A due timer is pushed while the station begins to rest, and the shard goes to sleep. Legal endings: (a) the turn
-/// finds the timer; (b) the look after the fence finds the timer, and the station does not rest; (c) the producer
-/// calls, and the leader finds the call before it sleeps; (d) the producer calls and wakes the shard.
+/// A due timer is pushed while the station (one engine's part of a shard) begins to rest, and the shard goes to sleep.
+/// Legal endings: (a) the shard's turn finds the timer; (b) the check after the fence finds the timer, and the station
+/// does not rest; (c) the producer calls the station, and the leader finds the call before its sleep; (d) the producer
+/// calls the station and wakes the shard.
 #[test]
 fn a_push_races_with_rest() {
     model("a_push_races_with_rest", || {
@@ -38,8 +39,8 @@ fn a_push_races_with_rest() {
     });
 }
 
-/// A due timer is pushed to a station that has a timer ahead and rests until then. The station is called only for
-/// timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
+/// A due timer is pushed to a station (one engine's part of a shard) that has a timer ahead and rests until then. The
+/// station is called only for timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
 #[test]
 fn a_push_races_with_rest_until_later() {
     model("a_push_races_with_rest_until_later", || {
@@ -53,7 +54,7 @@ fn a_push_races_with_rest_until_later() {
     });
 }
 
-/// A station that was called rests again, and is called again.
+/// A station (one engine's part of a shard) is called out of its rest, rests again, and is called again.
 #[test]
 fn two_pushes_race_with_two_rests() {
     model("two_pushes_race_with_two_rests", || {
@@ -67,8 +68,9 @@ fn two_pushes_race_with_two_rests() {
     });
 }
 
-/// A station with the parker and the calls of its shard. Instead of a lane, each of two threads has a word. A leader
-/// with a wheel would have too many steps for a model of three threads.
+/// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
+/// station, and each thread has a word in place of a lane. A leader with a wheel would have too many steps for a model
+/// of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -94,7 +96,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Makes the station rest, and sleeps, until both pushes were drained.
+    /// Makes the station rest, and sleeps, until this thread has drained both pushes.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -118,9 +120,9 @@ impl Station {
     }
 }
 
-/// Two threads push to one station at rest. Legal endings: (a) a thread calls, and the other thread finds that the call
-/// is out already, or that the station no longer rests; (b) the station rests again between the pushes, and both
-/// threads call.
+/// Two threads push to one station (one engine's part of a shard) at rest. Legal endings: (a) one thread calls the
+/// station, and the other finds that call, or finds that the station no longer rests; (b) the station rests again
+/// between the pushes, and both threads call.
 #[test]
 fn two_threads_push_to_one_station_at_rest() {
     model("two_threads_push_to_one_station_at_rest", || {
@@ -135,7 +137,8 @@ fn two_threads_push_to_one_station_at_rest() {
     });
 }
 
-/// A thread requests a sweep while the station begins to rest.
+/// A thread requests a sweep (the removal of stale tickets) while the station begins to rest. A station is one engine's
+/// part of a shard.
 #[test]
 fn a_wanted_sweep_races_with_rest() {
     model("a_wanted_sweep_races_with_rest", || {
@@ -150,8 +153,9 @@ fn a_wanted_sweep_races_with_rest() {
     });
 }
 
-/// An engine is shut down while its station begins to rest. Legal endings: (a) the announcement of the rest fails; (b)
-/// the shutdown calls, and the leader drops the station. If the station stays, the model reports a deadlock.
+/// An engine is shut down while its station (the engine's part of a shard) begins to rest. Legal endings: (a) the
+/// station cannot announce its rest; (b) the shutdown calls the station, and the leader drops it. If the station stays,
+/// the model reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -166,15 +170,15 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// Takes all calls that are out, and returns their numbers.
+/// Takes all calls that were put, and returns the numbers of the called stations.
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads have something for one station while the leader takes calls. Legal endings: (a) the leader has found one
-/// entry, and sees the changes of both threads; (b) another entry is out, and the leader looks again.
+/// Two threads put a call for one station while the leader takes calls. Legal endings: (a) the leader has taken one
+/// call, and sees the changes of both threads; (b) another call is left, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {
@@ -198,7 +202,8 @@ fn two_threads_call() {
     });
 }
 
-/// A thread puts a call out, then another call, then the first call again. At the same time the leader takes calls.
+/// A thread puts one call, then another call, then the first call again. At the same time, the leader takes calls. The
+/// leader takes each call as often as it was put anew.
 #[test]
 fn a_call_is_put_again() {
     model("a_call_is_put_again", || {

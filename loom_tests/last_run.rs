@@ -34,22 +34,22 @@ use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut};
 use crate::lockfree::waker::WakerCell;
 use std::sync::Arc;
 
-/// The outcome of a shutdown for one timer.
+/// The outcome of an engine's shutdown for one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The slot had no timer of this kind.
+    /// The slot had no timer that a handle owns.
     None,
-    /// The timer's handler or another shutdown owns the timer, or has ended it.
+    /// The timer's handler or another shutdown ends the timer, or has ended it.
     Kept,
-    /// The timer had been dropped, and the shutdown has freed it.
+    /// The timer's handle had been dropped, and the shutdown has freed the timer.
     Free,
-    /// The shutdown began and ended the timer's last run. `waited` says whether a thread waited for the end of that
+    /// The shutdown began and ended the timer's last run. `waited` says whether a thread waited for the end of the last
     /// run.
     Run { waited: bool },
 }
 
 impl World {
-    /// Shuts the timer down as a shutdown does. `last_word` is the last call to the timer's payload.
+    /// Shuts the timer down as the engine's shutdown does. `last_word` is the last call to the timer's payload.
     fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
         match self.timer().shut_running() {
             None => Ended::None,
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Asserts that the payload exists and is whole.
+    /// Asserts that the timer's payload exists and is whole.
     fn assert_has_payload(&self) {
         // SAFETY: O5: the caller is in a run of the timer, which has not ended.
         assert_eq!(
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-/// Counts how often the last word was said. Each time, the payload must still exist.
+/// Counts the calls of the last word, the last call to a timer's payload. During each call, the payload must exist.
 #[derive(Default)]
 struct Words(std::sync::atomic::AtomicUsize);
 
@@ -94,9 +94,10 @@ impl Words {
     }
 }
 
-/// A run races with the last run. Legal endings: (a) the timer fires, and the end of its run says the last word; (b)
-/// the timer fires, and the shutdown's own run says the last word afterwards; (c) the timer does not fire, and the
-/// shutdown says the last word. The thread that says it sees the handler's effects. No handler runs at that time or
+/// A run of a timer's handler races with the last run, by which a shutdown ends the timer. The last word is the last
+/// call to the timer's payload. Legal endings: (a) the timer fires, and the end of its run says the last word; (b) the
+/// timer fires, and the shutdown's run says the last word afterwards; (c) the timer does not fire, and the shutdown
+/// says the last word. The thread that says the last word sees the handler's effects. No handler runs at that time or
 /// afterwards.
 #[test]
 fn run_races_with_the_last_run() {
@@ -131,9 +132,10 @@ fn run_races_with_the_last_run() {
     });
 }
 
-/// The drop of the handle races with the last run. Legal endings: (a) the handle frees the timer, before the last run
-/// or after it; (b) the handle is dropped during the last run, whose end frees the timer. The last word is said at most
-/// once. If the handle is dropped afterwards, the last word is said exactly once.
+/// The drop of a timer's handle races with the last run, by which a shutdown ends the timer. Legal endings: (a) the
+/// handle frees the timer, before the last run or after it; (b) the handle is dropped during the last run, whose end
+/// frees the timer. The last word (last call to the payload) is said at most once. If the handle is dropped after the
+/// shutdown, the last word is said exactly once.
 #[test]
 fn drop_races_with_the_last_run() {
     model("drop_races_with_the_last_run", || {
@@ -153,8 +155,8 @@ fn drop_races_with_the_last_run() {
     });
 }
 
-/// The shutdown, the handle, and the worker that holds the timer race. One of them frees the payload, and no thread
-/// calls the payload afterwards.
+/// The shutdown, the timer's handle, and the worker that holds the timer race. One of the three frees the payload, and
+/// no thread calls the payload afterwards.
 #[test]
 fn drop_and_fire_race_with_the_last_run() {
     model("drop_and_fire_race_with_the_last_run", || {
@@ -172,8 +174,9 @@ fn drop_and_fire_race_with_the_last_run() {
     });
 }
 
-/// An arming races with the last run. Legal endings: (a) the arm returns `Pending`, since it was acknowledged before;
-/// (b) the arm returns `Shut`. The arming is forgotten in either case, and nothing fires.
+/// An arming of a timer races with the last run, by which a shutdown ends the timer. Legal endings: (a) the arm comes
+/// before the shutdown, and returns `Pending`; (b) the arm returns `Shut`. In both endings the arming is forgotten, and
+/// nothing fires.
 #[test]
 fn arm_races_with_the_last_run() {
     model("arm_races_with_the_last_run", || {
@@ -208,10 +211,10 @@ fn arm_races_with_the_last_run() {
     });
 }
 
-/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) the
-/// shutdown comes during the run, whose end says the last word and forgets the arming; (c) the run has ended with the
-/// timer queued again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
-/// afterwards.
+/// A handler arms its own timer while the timer is shut down. The last word is the last call to the payload. Legal
+/// endings: (a) the shutdown comes before the handler, which does not run; (b) the shutdown comes during the run, whose
+/// end says the last word and forgets the arming; (c) the run has ended with the timer queued again, and the shutdown
+/// takes that arming away. The last word is said once, and nothing fires afterwards.
 #[test]
 fn a_handler_that_arms_races_with_the_last_run() {
     model("a_handler_that_arms_races_with_the_last_run", || {
@@ -242,8 +245,8 @@ fn a_handler_that_arms_races_with_the_last_run() {
     });
 }
 
-/// A shutdown, and a thread that armed too late, both begin the last run of one timer. Legal ending: only one of them
-/// has the last run.
+/// A shutdown, and a thread that armed too late, both begin the last run of one timer. Legal ending: only one of the
+/// two has the last run, which says the last word.
 #[test]
 fn two_shutdowns_say_one_last_word() {
     model("two_shutdowns_say_one_last_word", || {
@@ -260,7 +263,8 @@ fn two_shutdowns_say_one_last_word() {
     });
 }
 
-/// A thread waits for the last run. It returns after that run, and sees that the last word was said.
+/// A thread waits for a timer's last run, by which a shutdown ends the timer. The wait ends after that run. The thread
+/// then sees that the last word, the last call to the payload, was said.
 #[test]
 fn who_waits_for_the_last_run_is_told() {
     model("who_waits_for_the_last_run_is_told", || {
@@ -288,7 +292,7 @@ fn who_waits_for_the_last_run_is_told() {
 }
 
 /// A timer is made while a shutdown goes through the slots. Legal endings: (a) the shutdown does not find the timer;
-/// (b) the shutdown begins the timer's last run, and finds the payload whole.
+/// (b) the shutdown ends the timer by its last run, and finds the payload whole.
 #[test]
 fn make_races_with_the_last_run() {
     model("make_races_with_the_last_run", || {
@@ -314,9 +318,9 @@ fn make_races_with_the_last_run() {
 }
 
 /// A timer is made in a slot that was used before. A thread begins a check of the timer and does not end it. The timer
-/// is dropped while a shutdown comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown
-/// frees it; (b) the shutdown frees the timer; (c) the shutdown has begun the last run, and the handle or that run's
-/// end frees the timer. The slot is then vacant, in the next generation.
+/// is dropped during a shutdown. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees
+/// it; (b) the shutdown frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end
+/// frees the timer. The slot is then vacant, in the next generation.
 #[test]
 fn make_and_drop_race_with_the_last_run() {
     model("make_and_drop_race_with_the_last_run", || {
@@ -358,7 +362,7 @@ impl Sleeper {
         Self { cell: StdArc::new(WakerCell::new()), task: Arc::new(Task::default()) }
     }
 
-    /// Polls as `Sleep::poll_elapsed` does. Returns whether the sleep is over.
+    /// Polls the task's sleep as `Sleep::poll_elapsed` does. `arms` arms the timer. Returns whether the sleep is over.
     fn poll(&self, world: &World, arms: impl FnOnce()) -> bool {
         if self.cell.has_fired_for(DUE) {
             return true;
@@ -369,7 +373,7 @@ impl Sleeper {
         self.cell.has_fired_for(DUE) || is_shut
     }
 
-    /// Polls each time the task was woken. Returns whether the sleep is over.
+    /// Polls the task's sleep, and polls again each time the task was woken. Returns whether the sleep is over.
     fn poll_while_woken(&self, world: &World, arms: impl FnOnce()) -> bool {
         let mut is_over = self.poll(world, arms);
         while !is_over && self.task.woken.swap(false, std::sync::atomic::Ordering::Relaxed) {
@@ -380,7 +384,7 @@ impl Sleeper {
     }
 }
 
-/// Shuts a timer down on which a task may sleep. The last word, after the run, wakes that task.
+/// Shuts down a timer on which a task may sleep. After the timer's last run, wakes that task.
 fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     let mut waker = None;
     let _ = world.shut_down(|| waker = cell.take());
@@ -389,8 +393,8 @@ fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     }
 }
 
-/// A sleep races with the last run. Legal endings: (a) the task sees that the timer is shut; (b) the task is woken and
-/// then sees that the timer is shut.
+/// A task's sleep races with the last run, by which a shutdown ends the timer. Legal endings: (a) the task sees that
+/// the timer is shut; (b) the task is woken and then sees that the timer is shut.
 #[test]
 fn a_sleep_races_with_the_last_run() {
     model("a_sleep_races_with_the_last_run", || {
@@ -407,8 +411,8 @@ fn a_sleep_races_with_the_last_run() {
     });
 }
 
-/// A sleep races with the last run, while a worker fires the timer. The shutdown may come during the timer's run or
-/// after it.
+/// A task's sleep races with the shutdown of its timer, while a worker fires the timer. The shutdown may come during
+/// the handler's run or after it.
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {

@@ -41,10 +41,10 @@ mod watch;
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");
 
-/// This constant compiles only if the atomic of `base::sync` is loom's.
+/// Fails to compile unless the atomic of `base::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Returns the settings of a shard set with one shard, and with room for one more thread.
+/// Returns the settings for a set of one shard, with room for one thread more than the shard's.
 fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     SetSettings {
         tick: TickLength::from_nanos(10),
@@ -59,7 +59,7 @@ fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     }
 }
 
-/// A sleep on one parker, by the functions with which shards sleep.
+/// Makes a thread sleep on one parker, by the functions by which shards sleep. A parker is what a thread sleeps on.
 struct OneSleep<'a, M, P> {
     parker: &'a Parker,
     may_sleep: M,
@@ -82,7 +82,8 @@ impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for OneSleep<'_, M, P> {
     }
 }
 
-/// Makes thread 0 of the roster sleep on `parker` until it is woken, if `may_sleep` returns true.
+/// Makes thread 0 of the roster sleep on `parker` until another thread wakes it. Does not sleep if `may_sleep` returns
+/// false. Returns whether the thread has slept.
 fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
     let park = || {
         shipped::park(&OneSleep { parker, may_sleep: || true, park: || true }, None);
@@ -91,7 +92,7 @@ fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> b
     sleep_by(parker, until, may_sleep, park)
 }
 
-/// Works as [`sleep`], with another way to park.
+/// Works as [`sleep`], with the function `park` in place of the park without a time limit.
 fn sleep_by(
     parker: &Parker,
     until: Option<Timestamp>,
@@ -108,7 +109,7 @@ fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }
 
-/// Explores all executions of `f` and prints their number. Fails if there is only one execution, since nothing was
+/// Explores all executions of `f`, and prints their number. Fails if there is only one execution, because nothing was
 /// interleaved then.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
@@ -125,23 +126,23 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     assert!(executions > 1, "{name} explored a single interleaving");
 }
 
-/// The possible endings of a model, each with the number of executions that ended in it. Loom does not track these
-/// numbers, and they order nothing: the threads of a model take turns.
+/// The possible endings of a model, each with the number of executions that came to that ending. Loom does not track
+/// these numbers, and they order nothing: the threads of a model take turns.
 struct Endings {
     names: &'static [&'static str],
     counts: Box<[AtomicUsize]>,
 }
 
 impl Endings {
-    /// Counts `ending` for the present execution.
+    /// Notes that the present execution of the model comes to this ending.
     fn note(&self, ending: &str) {
         let n = self.names.iter().position(|name| *name == ending).expect("an ending of the model");
         self.counts[n].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Explores `f` as [`model`] does. Fails if one of the endings never came, since the race in the model's name may not
-/// have taken place then.
+/// Explores `f` as [`model`] does. Fails if an ending never came, because the race in the model's name may not have
+/// taken place.
 fn model_with_endings(
     name: &str,
     names: &'static [&'static str],

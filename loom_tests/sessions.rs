@@ -18,7 +18,8 @@ use super::model;
 use crate::base::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 use crate::lockfree::sessions::Sessions;
 
-/// An engine with a cell. Handlers and the eviction write the cell without an ordering of their own.
+/// An engine with a cell in place of its timers. Handlers and the eviction write the cell without an ordering of their
+/// own.
 struct Engine {
     sessions: Sessions,
     cell: UnsafeCell<u32>,
@@ -44,7 +45,7 @@ impl Engine {
         self.cell.with(|cell| unsafe { *cell })
     }
 
-    /// Makes a session as `engine::fire` does. Returns true if it fired.
+    /// Runs a session (the firing of a chunk of timers) as `engine::fire` does. Returns whether the session fired.
     fn session(&self) -> bool {
         self.sessions.begin();
         let fires = !self.sessions.is_stopping();
@@ -62,9 +63,9 @@ impl Engine {
     }
 }
 
-/// A session races with a shutdown. Legal endings: (a) the session fires, and the shutdown that finds the engine
-/// quiescent sees the session's write; (b) the session fires nothing. If a session fired after the stop, its write
-/// would race with the read here.
+/// A session (the firing of some timers) races with a shutdown. Legal endings: (a) the session fires, and the shutdown
+/// that finds the engine quiescent sees the session's write; (b) the session fires nothing. If a session fired after
+/// the stop, its write would race with the read here.
 #[test]
 fn a_quiescent_engine_has_what_its_handlers_did() {
     model("a_quiescent_engine_has_what_its_handlers_did", || {
@@ -80,7 +81,8 @@ fn a_quiescent_engine_has_what_its_handlers_did() {
     });
 }
 
-/// A session races with a shutdown, while another session changes the word in between.
+/// A session (the firing of some timers) races with a shutdown. Another session changes the word of sessions in
+/// between.
 #[test]
 fn another_session_hides_nothing() {
     model("another_session_hides_nothing", || {
@@ -100,8 +102,8 @@ fn another_session_hides_nothing() {
     });
 }
 
-/// Two sessions race with a shutdown. Legal endings: (a) the shutdown finds the engine quiescent at once; (b) one of
-/// the two sessions ends last, and its `end` says so.
+/// Two sessions (firings of some timers) race with a shutdown. Legal endings: (a) the shutdown finds the engine
+/// quiescent at once; (b) one of the two sessions ends last, and its call of `end` returns true.
 #[test]
 fn the_last_end_says_so_or_stop_finds_quiescence() {
     model("the_last_end_says_so_or_stop_finds_quiescence", || {
@@ -123,7 +125,8 @@ fn the_last_end_says_so_or_stop_finds_quiescence() {
     });
 }
 
-/// Two stops race. Legal endings: either of them is the first, and the other stop sees the eviction of the first.
+/// Two calls of `stop` race. Legal endings: either call is the first, and the other call sees the eviction of the
+/// first.
 #[test]
 fn the_second_stop_has_what_the_first_evicted() {
     fn shut_down(engine: &Engine) -> bool {

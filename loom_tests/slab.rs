@@ -21,8 +21,8 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazine, Magazines, Slab};
 
-/// A thread takes a slot that another thread has vacated. It sees the slot's links and its payload cell as the other
-/// thread left them.
+/// A thread takes a slot that another thread has vacated. The first thread sees the slot's links and the slot's payload
+/// cell as the other thread left them.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {
@@ -50,8 +50,8 @@ fn a_magazine_changes_hands() {
     });
 }
 
-/// Two threads take magazines while one of them gives a magazine back. No thread gets a slot that another thread has.
-/// Without tags, the depot would have the ABA problem here.
+/// Two threads take magazines (stocks of free slots) while one of them gives a magazine back. No thread gets a slot
+/// that another thread has. Without tags, the depot of magazines would have the ABA problem here.
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
     model("takers_and_a_giver_never_share_a_slot", || {
@@ -83,7 +83,7 @@ fn takers_and_a_giver_never_share_a_slot() {
     });
 }
 
-/// A magazine of two slots goes to another thread whole.
+/// A magazine (stock of free slots) with two slots goes to another thread as a whole.
 #[test]
 fn a_chain_changes_hands() {
     model("a_chain_changes_hands", || {
@@ -111,8 +111,8 @@ fn a_chain_changes_hands() {
     });
 }
 
-/// Two threads want a slot each, and only one magazine of two slots is left, so it is split. If necessary, the second
-/// thread waits for the rest.
+/// Two threads want a slot each. Only one magazine (stock of free slots) with two slots is left, so the magazine is
+/// split. If necessary, the second thread waits for the remaining slot.
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {
@@ -136,7 +136,7 @@ fn fresh(slab: &Slab<u32>, count: usize) -> Vec<u32> {
     (0..count).map(|_| magazines.take(slab.slots()).unwrap()).collect()
 }
 
-/// Two threads grow the slab. Legal ending: both use one segment, made by either of them.
+/// Two threads make the slab grow. Legal ending: both use one new segment, which either thread has made.
 #[test]
 fn two_threads_grow_one_segment() {
     model("two_threads_grow_one_segment", || {

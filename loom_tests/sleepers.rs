@@ -16,7 +16,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thr
 use crate::lockfree::roster::Roster;
 use crate::lockfree::sleepers::Sleepers;
 
-/// A pool of threads. Its work is a number of things to do, and this number orders nothing.
+/// A pool of threads. The pool's work is a number of things to do, and the number orders nothing.
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,
@@ -45,7 +45,7 @@ impl Pool {
         self.work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Runs a thread of the pool, which ends when it has taken something.
+    /// Runs thread `n` of the pool. The thread ends when it has taken one piece of work.
     fn take_one(&self, n: usize) {
         self.roster.enter_current_thread(n);
         while !self.take() {
@@ -54,8 +54,8 @@ impl Pool {
     }
 }
 
-/// A thread goes to sleep while work is offered. Legal endings: (a) the thread finds the work when it looks once more;
-/// (b) the thread is woken. A lost offer is a deadlock, which loom reports.
+/// A thread of the pool goes to sleep while work is offered. Legal endings: (a) the thread finds the work at its last
+/// check before the sleep; (b) the thread is woken. A lost offer is a deadlock, which loom reports.
 #[test]
 fn an_offer_races_with_sleep() {
     model("an_offer_races_with_sleep", || {
@@ -67,7 +67,7 @@ fn an_offer_races_with_sleep() {
     });
 }
 
-/// Two offers each find a thread.
+/// Two pieces of work are offered, and each finds a thread of the pool.
 #[test]
 fn two_offers_wake_two() {
     model("two_offers_wake_two", || {
@@ -84,7 +84,7 @@ fn two_offers_wake_two() {
     });
 }
 
-/// The pool is closed while a thread goes to sleep. The thread sees that the pool is closed, or is woken.
+/// The pool is closed while a thread goes to sleep. Either the thread sees that the pool is closed, or it is woken.
 #[test]
 fn closing_races_with_sleep() {
     model("closing_races_with_sleep", || {
@@ -102,8 +102,8 @@ fn closing_races_with_sleep() {
     });
 }
 
-/// A sleeping thread sets its bit. A thread that takes the bit away sees the sleeper's earlier writes, such as the
-/// registration of the sleeper's thread. Loom does not track the registration, so a cell stands for it.
+/// A thread that goes to sleep sets its bit. Another thread that clears the bit sees the sleeper's earlier writes, such
+/// as the registration of the sleeper's thread. Loom does not track the registration, so a cell stands for it.
 #[test]
 fn a_bit_brings_its_thread() {
     struct Adopted(UnsafeCell<bool>, Sleepers);

@@ -24,7 +24,7 @@ use crate::lockfree::state::{Cancel, Claim};
 
 const DUE: Timestamp = Timestamp::from_nanos(10);
 
-/// Makes a slab with one armed timer, whose payload is 7.
+/// Makes a slab with one armed timer, whose payload is 7. Also returns the timer's id and the stamp of its ticket.
 fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
     let slab = StdArc::new(Slab::new(2, Timestamp::ZERO));
     let index = Magazines::new().take(slab.slots()).unwrap();
@@ -34,7 +34,7 @@ fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
     (slab, id, stamp)
 }
 
-/// Cancels the timer. Returns the payload if the cancel succeeded.
+/// Cancels the timer. Returns the timer's payload if the cancel succeeded.
 fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
     match slab.slots().control(id.index()).cancel(id) {
         // SAFETY: the cancel succeeded.
@@ -43,7 +43,7 @@ fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
     }
 }
 
-/// Fires the timer as a worker does. If the claim succeeded, vacates the slot and returns the payload.
+/// Fires the timer as a worker does. If the worker's claim succeeds, vacates the slot and returns the payload.
 fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32> {
     let control = slab.slots().control(id.index());
     match control.claim(stamp, now) {
@@ -59,8 +59,8 @@ fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32
     }
 }
 
-/// A cancel races with a firing. Legal endings: (a) the canceller gets the payload, and nothing fires; (b) the timer
-/// fires, and the cancel returns `Running` or `Gone`. The timer was armed on a third thread.
+/// A cancel of a timer races with a firing. Legal endings: (a) the canceller gets the payload, and nothing fires; (b)
+/// the timer fires, and the cancel returns `Running` or `Gone`. A third thread has armed the timer.
 #[test]
 fn cancel_races_with_fire() {
     model("cancel_races_with_fire", || {
@@ -93,7 +93,7 @@ fn cancel_races_with_fire() {
     });
 }
 
-/// Two cancels race. Legal endings: either of them gets the payload, and the other cancel returns `Gone`.
+/// Two cancels of a timer race. Legal endings: either cancel gets the payload, and the other returns `Gone`.
 #[test]
 fn two_cancels_one_wins() {
     model("two_cancels_one_wins", || {
@@ -108,8 +108,8 @@ fn two_cancels_one_wins() {
     });
 }
 
-/// A cancel races with a shutdown. Legal endings: (a) the shutdown evicts the timer; (b) the canceller gets it. Exactly
-/// one of them happens.
+/// A cancel of a timer races with a shutdown. Legal endings: (a) the shutdown takes the timer; (b) the canceller gets
+/// the timer. Exactly one of these happens.
 #[test]
 fn cancel_races_with_eviction() {
     model("cancel_races_with_eviction", || {
@@ -125,7 +125,7 @@ fn cancel_races_with_eviction() {
     });
 }
 
-/// A thread found a handler running and waited for its end. Then the thread sees the handler's writes.
+/// A thread finds that a handler runs, and waits for the handler's end. Then the thread sees the handler's writes.
 #[test]
 fn who_waits_sees_what_the_handler_did() {
     use crate::base::sync::UnsafeCell;
@@ -165,8 +165,8 @@ fn who_waits_sees_what_the_handler_did() {
     });
 }
 
-/// A deadline that is read is the timer's own deadline, or there is none. It is never a link of the vacant slot, and
-/// never the deadline of a later timer in the slot.
+/// A thread reads a timer's deadline from its slot. The thread gets the timer's own deadline, or none. The thread never
+/// gets a link of the vacant slot, nor the deadline of a later timer in the slot.
 #[test]
 fn a_read_deadline_is_the_timers_own() {
     model("a_read_deadline_is_the_timers_own", || {
@@ -188,7 +188,8 @@ fn a_read_deadline_is_the_timers_own() {
     });
 }
 
-/// A ticket that comes early is reissued under a new stamp, once. A cancel may succeed instead. (I1a)
+/// A ticket (entry in the wheel) that comes early is queued again under a new stamp, once. A cancel of the timer may
+/// succeed instead. (I1a)
 #[test]
 fn cancel_races_with_reissue() {
     model("cancel_races_with_reissue", || {
@@ -216,7 +217,8 @@ fn cancel_races_with_reissue() {
     });
 }
 
-/// An eviction loses its first swap to a cancel and a new arming. Then it reports the new deadline.
+/// The eviction by a shutdown loses its first swap to a cancel and a new arming. Then the eviction reports the new
+/// deadline.
 #[test]
 fn eviction_races_with_reschedule() {
     model("eviction_races_with_reschedule", || {

@@ -80,7 +80,7 @@ impl World {
         Self::at(set)
     }
 
-    /// Makes another engine on the same shard, and joins its station.
+    /// Makes another engine on the same shard. The station (the engine's part of the shard) has joined the shard.
     fn another(&self) -> StdArc<Self> {
         let world = Self::at(StdArc::clone(&self.set));
         world.join(&Presence::of(1));
@@ -93,7 +93,7 @@ impl World {
         StdArc::new(Self { set, shared, slots, fired: AtomicU64::new(0) })
     }
 
-    /// Adds the engine's station to the shard.
+    /// Adds the engine's station (its part of the shard) to the shard.
     fn join(self: &StdArc<Self>, presence: &StdArc<Presence>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
@@ -101,14 +101,14 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
     }
 
-    /// Makes an engine whose station has joined the shard.
+    /// Makes an engine whose station (its part of the shard) has joined the shard.
     fn joined() -> StdArc<Self> {
         let world = Self::new();
         world.join(&Presence::of(1));
         world
     }
 
-    /// Runs the loop on a new thread until `last` timers have fired. An unpark of that thread wakes the loop.
+    /// Runs the loop on a new thread until `last` timers have fired. Unparking that thread wakes the loop.
     fn spawn_loop(self: &StdArc<Self>, mut seat: Seat, last: u64) -> thread::JoinHandle<()> {
         let world = StdArc::clone(self);
         thread::spawn(move || {
@@ -117,25 +117,25 @@ impl World {
         })
     }
 
-    /// Sets the calling thread as the loop's thread, which an unpark wakes.
+    /// Makes the calling thread the loop's thread. Unparking that thread then wakes the loop.
     fn be_woken_here(&self) {
         let here = thread::current();
         let function: StdArc<WakeFn> = StdArc::new(move || here.unpark());
         self.set.settings().roster.wake_by(0, Waking { function, is_of_task: false });
     }
 
-    /// Ends the engine, and takes its station out of the shard.
+    /// Ends the engine, and takes its station (its part of the shard) out of the shard.
     fn end(&self) {
         self.shared.parker.close();
         self.set.dismiss_if_without_threads(true);
     }
 
-    /// Schedules a timer from the calling thread.
+    /// Schedules a timer for this deadline from the calling thread.
     fn arm(&self, deadline: Timestamp) {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }
 
-    /// Schedules a timer as the engine does, and notifies the shard's parker.
+    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker, which wakes the loop.
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
@@ -143,7 +143,7 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
-    /// Makes the turns of a loop that has not turned before.
+    /// Turns a loop that has not turned before, until nothing is left to do.
     fn turn(&self) {
         self.turn_by(&mut Seat::new(0));
     }
@@ -156,8 +156,8 @@ impl World {
         while seat.turn(&self.set, (now, BUDGET), || {}) == LoopLeft::More {}
     }
 
-    /// Runs the loop of a program until `last` timers have fired. The loop turns, and then polls until its next look or
-    /// until it is woken. The calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
+    /// Runs the loop of a program until `last` timers have fired. The loop turns, and then waits until its next moment
+    /// comes or a waker wakes it. The calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
     fn run(&self, seat: &mut Seat, last: u64) {
         loop {
             self.turn_by(seat);
@@ -201,9 +201,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A due timer is scheduled elsewhere. At the same time the loop, which has no timer, turns and goes to its poll. Legal
-/// endings: (a) the turn drains the ticket; (b) the drain after the announcement finds the ticket; (c) the loop reads
-/// the lowered word; (d) the loop is woken out of its poll.
+/// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. The
+/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket; (b) the
+/// drain after the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -215,8 +215,9 @@ fn an_arming_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A loop that is a task of a runtime has read its words. Then another task on the loop's thread arms a timer, and so
-/// does a task on another thread. The loop waits without reading the words again, so both armings wake it.
+/// A loop that is a task of a runtime has read its words (moments until which it waits). Then another task on the
+/// loop's thread arms a timer, and so does a task on another thread. The loop waits without another read of the words,
+/// so both armings wake it.
 #[test]
 fn a_task_arms_before_it_waits() {
     model("a_task_arms_before_it_waits", || {
@@ -247,8 +248,9 @@ fn a_task_arms_before_it_waits() {
     });
 }
 
-/// A seat knows one engine's station when another engine joins. A timer of the second engine is scheduled elsewhere,
-/// while the loop turns and goes to its poll. The legal endings are those of `an_arming_elsewhere_races_with_the_loop`.
+/// A loop knows one engine's station (part of the shard) when another engine joins. Another thread schedules a timer of
+/// the second engine while the loop turns and begins to wait. The legal endings are those of
+/// `an_arming_elsewhere_races_with_the_loop`.
 #[test]
 fn an_arming_of_a_second_station_races_with_the_loop() {
     model("an_arming_of_a_second_station_races_with_the_loop", || {
@@ -265,8 +267,8 @@ fn an_arming_of_a_second_station_races_with_the_loop() {
     });
 }
 
-/// A due timer is scheduled elsewhere while another timer is ahead. The loop's announcement stays in force over turns
-/// at which nothing is due.
+/// Another thread schedules a due timer while the loop has a later timer. The loop has announced how long it waits. The
+/// announcement stays in force over turns in which nothing is due.
 #[test]
 fn an_arming_elsewhere_races_with_a_standing_announcement() {
     model("an_arming_elsewhere_races_with_a_standing_announcement", || {
@@ -281,8 +283,9 @@ fn an_arming_elsewhere_races_with_a_standing_announcement() {
     });
 }
 
-/// Two threads arm timers for a loop that is asleep, in either order. The word becomes the earlier moment, and both
-/// timers fire in the first turn. An arming wakes the loop if its moment is earlier than the word.
+/// Two threads arm timers, in either order, for a loop that is asleep. The loop's word (the moment until which it
+/// waits) becomes the earlier deadline. Both timers fire in the first turn. An arming wakes the loop if its deadline is
+/// earlier than the word.
 #[test]
 fn two_armings_elsewhere_race_with_each_other() {
     model("two_armings_elsewhere_race_with_each_other", || {
@@ -306,7 +309,8 @@ fn two_armings_elsewhere_race_with_each_other() {
     });
 }
 
-/// A push lowers the word. A loop that reads the lowered word finds the ticket in its next turn, without another fence.
+/// A push lowers the loop's word, the moment until which it waits. A loop that reads the lowered word finds the timer's
+/// ticket in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -328,9 +332,10 @@ fn push_lowers_the_word() {
     });
 }
 
-/// A thread that has filled its lane drains the lanes of the loop itself. Then it wakes the loop for its timer. Legal
-/// endings: (a) the loop's turn finds the ticket in the wheel; (b) the turn found the ticket in the lane, and the other
-/// thread finds nothing; (c) the other thread finds that the loop is in a turn, and leaves the lane to the turn.
+/// A thread whose lane (queue to the shard) is full drains the lanes in the loop's place. Then it wakes the loop for
+/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket in the wheel; (b) the turn has found the
+/// ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the thread leaves the lane to the
+/// turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {
@@ -346,7 +351,8 @@ fn a_drain_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A timer is cancelled elsewhere while the loop turns at its deadline. Either the timer fires, or it is cancelled.
+/// Another thread cancels a timer while the loop turns at the timer's deadline. Either the timer fires, or it is
+/// cancelled.
 #[test]
 fn a_cancel_elsewhere_races_with_a_turn() {
     const ENDINGS: &[&str] = &["it fires", "it is cancelled"];
@@ -368,7 +374,7 @@ fn a_cancel_elsewhere_races_with_a_turn() {
     });
 }
 
-/// A waker that unparks the thread that polls a future.
+/// A waker that unparks the thread which polls a future.
 #[cfg(feature = "async")]
 struct Polls(thread::Thread);
 
@@ -391,7 +397,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A due timer is scheduled elsewhere. At the same time a loop that is a task, and has no timer, turns and waits for
+/// Another thread schedules a due timer. At the same time a loop that is a task, and has no timer, turns and waits for
 /// its bell, as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the
 /// turn, in the lowered word, or because the bell has rung; (b) the task is woken.
 #[cfg(feature = "async")]
@@ -425,8 +431,8 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
     });
 }
 
-/// An engine is shut down elsewhere while its loop turns. Either the shutdown waits for the end of the turn and drops
-/// the station, or the turn has dropped the station.
+/// Another thread shuts an engine down while the engine's loop turns. A station is the engine's part of the shard.
+/// Either the shutdown waits for the end of the turn and drops the station, or the turn has dropped the station.
 #[test]
 fn a_shutdown_elsewhere_races_with_a_turn() {
     model("looped::a_shutdown_elsewhere_races_with_a_turn", || {

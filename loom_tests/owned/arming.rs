@@ -5,9 +5,9 @@ use super::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, model_of_thre
 use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::lockfree::state::owned::{Arm, Disarm, Shut};
 
-/// An arming races with a firing. Legal endings: (a) the timer does not fire for the old deadline, and fires for the
-/// new deadline when it comes; (b) the timer fires for the old deadline, and then for the new deadline. An acknowledged
-/// arming is never lost.
+/// An arming of a timer races with a firing. Legal endings: (a) the timer does not fire for the old deadline, and fires
+/// for the new deadline when that comes; (b) the timer fires for the old deadline, and then for the new deadline. An
+/// acknowledged arming is never lost.
 #[test]
 fn arm_races_with_fire() {
     model_of_three_deadlines("arm_races_with_fire", |[_, due, later]| {
@@ -30,9 +30,10 @@ fn arm_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane while the shard of the old lane checks it. Legal endings: (a) the old ticket is stale,
-/// or its shard has queued a ticket for the new deadline, and the timer fires for the new deadline; (b) the timer fires
-/// for the old deadline, and then for the new deadline. The timer never fires by both tickets.
+/// A timer moves to another lane (queue to a shard) while the shard of the old lane checks the timer. Legal endings:
+/// (a) the old ticket does nothing, or its shard has queued a ticket for the new deadline, and the timer fires for the
+/// new deadline; (b) the timer fires for the old deadline, and then for the new deadline. The timer never fires by both
+/// tickets.
 #[test]
 fn a_move_races_with_fire() {
     model_of_three_deadlines("a_move_races_with_fire", |[_, due, later]| {
@@ -51,9 +52,9 @@ fn a_move_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane for a late deadline. At the same time another thread arms it for an earlier deadline,
-/// and relies on the ticket that is queued. Legal ending: the deadline that was stored last is in force, and the timer
-/// fires at that deadline, once.
+/// A timer moves to another lane (queue to a shard) for a late deadline. At the same time another thread arms the timer
+/// for an earlier deadline, and relies on the ticket that is queued. Legal ending: the deadline that was stored last
+/// counts, and the timer fires at that deadline, once.
 #[test]
 fn a_move_races_with_an_arm() {
     model_of_three_deadlines("a_move_races_with_an_arm", |[early, due, later]| {
@@ -74,7 +75,7 @@ fn a_move_races_with_an_arm() {
     });
 }
 
-/// An arm is acknowledged before any handler has begun. Then no handler begins before the deadline of that arm.
+/// An arm of a timer returns before any handler has begun. Then no handler begins before the deadline of that arm.
 #[test]
 fn nothing_begins_before_the_last_acknowledged_deadline() {
     model("nothing_begins_before_the_last_acknowledged_deadline", || {
@@ -100,9 +101,9 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
     });
 }
 
-/// An arming races with the reissue of a ticket that comes early. Legal endings: the ticket is queued again for the old
-/// deadline or for the new deadline. If it is queued for the old deadline, and the new deadline is earlier, the arm
-/// queues another ticket. So a ticket is always due in time.
+/// An arming of a timer races with a shard that queues an early ticket again. Legal endings: the ticket is queued for
+/// the old deadline or for the new deadline. In the first case, if the new deadline is earlier, the arm queues another
+/// ticket. So a ticket is always due in time.
 #[test]
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
@@ -118,8 +119,8 @@ fn arm_races_with_reissue() {
     });
 }
 
-/// Two armings race. Legal ending: the deadline that was stored last is in force, and the timer fires at that deadline,
-/// once.
+/// Two armings of a timer race. Legal ending: the deadline that was stored last counts, and the timer fires at that
+/// deadline, once.
 #[test]
 fn two_arms() {
     model_of_three_deadlines("two_arms", |[_, due, later]| {
@@ -146,8 +147,8 @@ fn two_arms() {
     });
 }
 
-/// A handler arms its own timer while the owner disarms it. The state that was stored last is in force. The timer fires
-/// if it is armed.
+/// A handler arms its own timer while the owner disarms the timer. The state that was stored last counts. The timer
+/// fires if it is armed.
 #[test]
 fn arm_from_inside_the_handler() {
     model("arm_from_inside_the_handler", || {
@@ -178,7 +179,8 @@ fn arm_from_inside_the_handler() {
     });
 }
 
-/// An arm races with the shutdown. It returns `Shut`, or the shutdown forgets the arming. Nothing fires any more.
+/// An arm of a timer races with the shutdown. Either the arm returns `Shut`, or the shutdown forgets the arming.
+/// Nothing fires any more.
 #[test]
 fn arm_races_with_shut() {
     model("arm_races_with_shut", || {
@@ -209,8 +211,8 @@ fn arm_races_with_shut() {
     });
 }
 
-/// The timer has one arming, and fires once for it. Legal endings: the timer fires (a) through the ticket that was
-/// queued before, or (b) through a new ticket.
+/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket that was queued
+/// before, or (b) by a new ticket.
 #[test]
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {
@@ -227,7 +229,8 @@ fn one_arming_fires_once() {
     });
 }
 
-/// A timer with one arming fires once, while a shard checks it. Both the disarm and the arm mark the timer as changed.
+/// A timer with one arming fires once, while a shard checks the timer. Both the disarm and the arm mark the timer as
+/// changed.
 #[test]
 fn one_arming_during_a_check_fires_once() {
     model("one_arming_during_a_check_fires_once", || {

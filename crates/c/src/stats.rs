@@ -71,7 +71,7 @@ impl tb_stats {
         }
     }
 
-    /// Adds the snapshots of two engines on the same shards.
+    /// Adds the snapshots of two engines that run on the same shards.
     fn plus(&self, other: &Self) -> Self {
         Self {
             size: self.size,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The source files, in the order in which the header has their items.
+/// The source files of the library, in the order in which the header has their items.
 const SOURCES: [&str; 14] = [
     "version", "status", "outcome", "options", "event", "engine", "shot", "keyed", "timer", "task", "poll",
     "loops", "stats", "annotate",
@@ -31,7 +31,8 @@ fn with_version(header: &str) -> String {
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
 }
 
-/// Removes the safety sections, which are for Rust programmers. The head of the header has the rules for C.
+/// Removes the safety sections from the header's text, because they are for Rust programmers. The top of the header has
+/// the rules for C.
 fn without_safety(header: &str) -> String {
     let (mut kept, mut is_safety) = (Vec::new(), false);
     for line in header.lines() {
@@ -76,7 +77,7 @@ fn every_source_with_a_function_is_in_the_header() {
     }
 }
 
-/// Each exported function must use `guard`, since any other function would let panics out.
+/// Each exported function must use `guard`, because a panic would leave any other function.
 #[test]
 fn every_function_goes_through_the_guard() {
     const WITHOUT: [&str; 5] =

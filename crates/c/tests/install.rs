@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::*;
 
-/// Returns a folder to install into. Removes it if it exists.
+/// Returns an empty folder to install into. Removes an older folder of this name.
 fn fresh_prefix(name: &str) -> PathBuf {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if prefix.exists() {
@@ -17,7 +17,7 @@ fn fresh_prefix(name: &str) -> PathBuf {
     prefix
 }
 
-/// Installs the libraries that cargo built for the tests into a fresh prefix.
+/// Installs the libraries that cargo built for the tests into a new folder. Returns the folder.
 fn install(name: &str, arguments: &[&str]) -> PathBuf {
     let prefix = fresh_prefix(name);
     let mut script = Command::new("sh");
@@ -78,7 +78,8 @@ fn commands_of_the_readme(mark: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().map(str::to_owned).collect()
 }
 
-/// Builds programs by the README's commands, against the library that is installed under a prefix, and runs them.
+/// Builds programs by the README's commands, against the library that is installed under `prefix`. Then runs the
+/// programs.
 fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
     let commands = commands_of_the_readme("pkg-config --variable=archive");
     let [for_shared, for_static] = &commands[..] else { panic!("{commands:?}") };
@@ -112,8 +113,8 @@ fn pkg_config_finds_it() {
     assert_programs_are_built_as_the_readme_says(&prefix);
 }
 
-/// Follows the README as a user does, from its first command on: builds and installs the release libraries, builds
-/// programs against them, and unloads the shared library while its threads run.
+/// Follows the README as a user does. Builds and installs the release libraries, builds programs against them, and
+/// unloads the shared library while its threads run.
 #[test]
 #[ignore = "builds the release libraries; a step of .ci/run"]
 fn the_release_is_installed_as_the_readme_says() {

@@ -61,7 +61,7 @@ fn a_key_is_moved() {
     assert_eq!((stats.fired, stats.cancelled, stats.pending), (1, 2, 0));
 }
 
-/// The key in the event that `see_key` got last.
+/// The key of the last event that the callback `see_key` got. `None` before the first.
 static SEEN_KEY: Mutex<Option<CString>> = Mutex::new(None);
 
 unsafe extern "C" fn see_key(_: *mut c_void, event: *const tb_event) {
@@ -191,10 +191,12 @@ fn a_cancel_returns_running_for_a_keyed_callback_that_runs_and_can_wait_for_it()
 
 const SCHEDULERS: usize = 2;
 const ROUNDS: usize = 400;
-/// The greatest number of tokens that a scheduler may use in a round. A token is a number in place of a `user` pointer.
+/// The greatest number of tokens that a scheduling thread may use in a round. A token is a number in place of a `user`
+/// pointer.
 const MOST: usize = 2_000;
 
-/// How often each token has ended. Token 0 is `NULL`, and no scheduler uses it.
+/// For each token (a number in place of a `user`), the number of its endings. Token 0 is `NULL`, and no thread
+/// schedules it.
 static ENDS: [AtomicU8; SCHEDULERS * MOST * ROUNDS + 1] =
     [const { AtomicU8::new(0) }; SCHEDULERS * MOST * ROUNDS + 1];
 
@@ -206,8 +208,8 @@ unsafe extern "C" fn end_unfired(user: *mut c_void, _: *const tb_event) {
     end(user);
 }
 
-/// Schedules tokens under keys that the other scheduler uses too, until the engine refuses a call. Returns the number
-/// of tokens used.
+/// Schedules tokens (numbers in place of `user` pointers) under keys that another thread also uses, until the engine
+/// refuses a call. Returns the number of tokens used.
 fn schedule_until_the_shutdown(
     engine: *const tb_engine,
     tokens: Range<usize>,

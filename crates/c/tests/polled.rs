@@ -35,7 +35,7 @@ fn cancel(engine: *const tb_engine, id: u64) -> tb_outcome {
     outcome
 }
 
-/// A timer that is freed when it is dropped.
+/// A timer that is freed when this value is dropped.
 struct Timer(*mut tb_timer);
 
 // SAFETY: timers may be used on any thread.
@@ -162,7 +162,8 @@ fn a_one_shot_with_a_key_is_cancelled_moved_and_replaced_while_its_event_waits()
     assert_eq!(cancel(), (TB_GONE, null_mut()));
 }
 
-/// There are more events than the shards hand over at a time. The driven engine hands over the rest as polls make room.
+/// More events wait than the shards hand over at a time. The driven engine hands over the remaining events as polls
+/// make room.
 #[test]
 fn however_many_events_wait_all_are_polled_and_the_descriptor_is_readable_until_then() {
     const COUNT: usize = 200_000;
@@ -345,7 +346,7 @@ fn threads(shards: u32) -> *mut tb_engine {
 }
 
 /// Goal: each one-shot is either cancelled or polled, once. The descriptor is readable while an event waits. Method:
-/// two threads schedule and cancel. Two other threads poll, and sleep only on the descriptor.
+/// two threads schedule and cancel one-shots. Two other threads poll, and sleep only on the descriptor.
 #[test]
 fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     const EACH: usize = 40_000;
@@ -400,8 +401,8 @@ fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
 }
 
 /// Goal: each polled event belongs to the last arming of its timer and is not early. A disarmed timer has no event.
-/// Each arming that is not withdrawn has one event. Method: one loop arms and disarms timers at random while the shard
-/// fires, and polls in between.
+/// Each arming that is not withdrawn has one event. Method: a thread arms and disarms timers at random while the shard
+/// fires, and polls now and then.
 #[test]
 fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() {
     let engine = threads(1);
@@ -485,7 +486,7 @@ fn no_instant_of_a_task_is_lost() {
     }
 }
 
-/// Goal: if two shutdowns come at the same time, one of them returns all one-shots.
+/// Goal: if two shutdowns come at the same time, one shutdown returns all one-shots.
 #[test]
 fn of_two_shutdowns_one_returns_everything() {
     for _round in 0..50 {
@@ -515,7 +516,8 @@ fn of_two_shutdowns_one_returns_everything() {
     }
 }
 
-/// Goal: if threads arm one timer at the same time, it gets the deadline of one of the calls, and its event is polled.
+/// Goal: if threads arm one timer at the same time, the timer gets the deadline of one of the calls, and its event is
+/// polled.
 #[test]
 fn of_threads_that_arm_one_timer_one_wins() {
     let engine = threads(1);

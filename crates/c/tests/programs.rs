@@ -53,7 +53,8 @@ fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }
 
-/// In a child process, each call with a handle of the parent is refused and does not hang. The child's own engines run.
+/// In a child process, each call with a handle of the parent is refused without a wait. Engines that the child makes
+/// run.
 #[test]
 fn forked() {
     if has("cc") {
@@ -62,7 +63,7 @@ fn forked() {
     }
 }
 
-/// A program closes the library while a thread of an engine is still in it. A callback has freed that engine.
+/// A program closes the library after a callback has freed an engine. A thread of that engine is still in the library.
 #[test]
 fn unloaded() {
     if has("cc") {
@@ -70,7 +71,7 @@ fn unloaded() {
     }
 }
 
-/// Returns whether programs under ThreadSanitizer run here. Prints a line if they do not.
+/// Returns whether programs under ThreadSanitizer run on this machine. Prints a line if they do not.
 fn has_thread_sanitizer() -> bool {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -157,7 +158,8 @@ fn has_peers() -> bool {
     has
 }
 
-/// Runs the benchmark at tiny sizes, so that it keeps working. Each contestant checks the effects of its calls.
+/// Runs the benchmark beside other libraries at tiny sizes, so that the benchmark keeps working. Each contestant checks
+/// the effects of its calls.
 #[test]
 fn the_benchmark_beside_libuv_and_libevent_runs() {
     if !has("cc") || !has_peers() {
@@ -183,7 +185,7 @@ fn the_benchmark_beside_libuv_and_libevent_runs() {
 
 // --- The examples ---
 
-/// A running example server, which ends when this value is dropped.
+/// An example server that is running. Dropping this value ends the server.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -208,7 +210,7 @@ impl Server {
         stream
     }
 
-    /// Waits until the server stops by itself. Returns its output after the line with the address.
+    /// Waits until the server stops by itself. Returns the server's output after the line with the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -234,8 +236,8 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends messages for five idle timeouts. This thread may sleep for so long that the server may close the connection.
-/// In that case returns `None`.
+/// Sends messages to a server for five times its idle timeout. Returns `None` if the server has closed the connection
+/// because this thread slept too long.
 fn talk(server: &Server, idle: Duration) -> Option<(TcpStream, Instant)> {
     let stream = server.connect();
     let mut before = Instant::now();
@@ -298,7 +300,8 @@ fn example() -> PathBuf {
     compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
 }
 
-/// Verifies that each of the two loops served its part of the connections, all of which the first loop accepted.
+/// Verifies from the server's summary that each of its two loops served a part of the connections. The first loop has
+/// accepted all connections.
 fn assert_shared(summary: &str) {
     assert!(summary.starts_with("loop 0 served 17\nloop 1 served 16\n"), "{summary}");
 }

@@ -7,13 +7,13 @@ use std::ptr::{null, null_mut};
 use tb_status::*;
 use tourbillon_c::*;
 
-/// A call with a null for a pointer that must not be null.
+/// A call of a C function with null for one pointer that must not be null.
 type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
 unsafe extern "C" fn wake(_: *mut c_void) {}
 
-/// Returns each function with its wrong calls. Each call has exactly one wrong null. Functions without a required
-/// pointer have no calls.
+/// Returns each function of the header with its wrong calls. In each wrong call, exactly one required pointer is null.
+/// A function without required pointers has no wrong calls.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     let World { engine, polled, looping, looped } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
@@ -100,7 +100,7 @@ fn every_function_detects_a_null() {
     }
 }
 
-/// A new function of the header must be added to the table above.
+/// If the header gets a new function, the table of `null_calls` must name it.
 #[test]
 fn every_function_of_the_header_is_in_the_table_of_nulls() {
     let world = World::new();

@@ -17,14 +17,15 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// A script leases at most this number of timers. A longer script would block the server for too long.
+/// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// Before a claim leases from a cluster, it asks each group of shards to name at least this number of due timers.
+/// The least number of due timers that each group of shards is asked to name, before a claim leases from a cluster. One
+/// script can read all shards of a group.
 const LEAST_NAMES: u32 = 8;
-/// A claim ends after this number of scripts in a row without a leased timer, even if a timer is due.
+/// A claim ends after this number of scripts in a row that leased no timer, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
-/// Leases due timers in the shards of this node.
+/// Claims due timers: leases them in the shards of this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
@@ -41,14 +42,15 @@ impl Claims {
         Self { deployment, node, looks, leases, doubts: Doubts::default() }
     }
 
-    /// Forgets everything about a deployment that no longer exists.
+    /// Forgets the last answers of the servers and the lost claims, because they belong to a deployment that no longer
+    /// exists.
     pub(crate) fn clear(&self) {
         self.looks.clear();
         self.doubts.clear();
     }
 
-    /// Claims due timers. With `shares`, each lane (one of 64 groups of namespaces) gets at most its share of the
-    /// claim.
+    /// Claims due timers. If `shares` is set, each lane (one of 64 groups of namespaces) gets at most its share of the
+    /// claimed timers.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -173,8 +175,9 @@ impl Claims {
         Ok((found, claimed))
     }
 
-    /// Adds leased timers to the answer of a claim. An at-most-once timer is first removed from the server. The answer
-    /// contains the timer only if its removal is as safe as the policy of the connection asks.
+    /// Adds the leased timers `found` to the answer of a claim. A timer that is delivered at most once is removed from
+    /// the server first. The answer has that timer only if the removal is as safe as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) asks.
     async fn hand_out(
         &self,
         mut found: Vec<Found>,
@@ -215,8 +218,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers. These include shards in which an earlier claim may have leased,
-    /// although its answer was lost.
+    /// Returns the shards that a claim asks for timers. Includes each shard in which an earlier claim, whose answer was
+    /// lost, may have leased timers.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -227,8 +230,8 @@ impl Claims {
         shards
     }
 
-    /// Leases due timers from a cluster. First asks all groups of shards which timers are due. Then leases the timers
-    /// that have been due for longest, each from its group.
+    /// Leases due timers from a cluster. First asks each group of shards which timers are due. Then leases the timers
+    /// that have been due for longest.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -282,8 +285,8 @@ impl Claims {
         Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
     }
 
-    /// Recovers leases of claims whose answers were lost, from the shards that have answered again. Adds their timers
-    /// to `recovered`.
+    /// Recovers the leases of claims whose answers were lost, from the shards in `answered`. Adds the leased timers to
+    /// `recovered`.
     async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
         let calls = self
@@ -300,8 +303,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of some shards of one group, and leases nothing. Wakes the store's subscribers if
-    /// they must claim. The thread of the node calls this.
+    /// Asks a server for the state of these shards, which share a group, and leases nothing. If the runtime must claim,
+    /// wakes the store's subscribers. The node's background thread calls this method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -325,8 +328,8 @@ impl Claims {
         }
     }
 
-    /// Returns the timers that a claim has leased. The caller asks for them if the claim's answer was lost. If a group
-    /// of shards does not answer, a later claim asks that group.
+    /// Returns the timers that the claim with this number has leased. The caller uses this after the claim's answer was
+    /// lost. If a group of shards does not answer, a later claim asks that group.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

@@ -19,29 +19,32 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a token in bytes. In the hash of tokens, a withdrawal mark follows the token.
+/// The length of a claim's token in bytes. In the hash of tokens on the server, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// A script lists at most this number of ended leases. Each shard lists an equal part, rounded up.
+/// The greatest number of ended leases that a script lists. The shards of the script share this number evenly, rounded
+/// up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of leases that an answer lists for a shard.
+/// The greatest number of ended leases that a script is asked to list for one shard.
 const MOST_EXPIRED: usize = 100_000;
-/// The greatest number of leases that are ended at the same time.
+/// The greatest number of timers whose ended leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The pause before a server that did not answer is asked for ended leases again.
+/// The pause after which a silent server is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The ended leases in the answers of some shards.
+/// The ended leases that servers have listed for some shards.
 #[derive(Default)]
 struct Expired {
-    /// The timers, each with the moment at which its lease ended.
+    /// The timers whose leases have ended, each with the moment of that end in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases. The number is the end of the last lease in the shard's answer.
+    /// The shards that may have more ended leases. The number is the moment at which the shard's last listed lease
+    /// ended.
     cut: Vec<(Shard, u64)>,
-    /// When to ask again: when the first running lease ends, or sooner if a group did not answer.
+    /// The moment to ask for ended leases again: the end of the first running lease. If a server did not answer, the
+    /// moment is a second ahead or earlier.
     next: Option<u64>,
 }
 
-/// Renews and ends leases in the shards of this process.
+/// Renews the leases of timers, and ends leases whose time is over.
 pub(crate) struct Leases {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -56,8 +59,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves it to the quarantine
-    /// and returns `None`.
+    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves the record to the
+    /// quarantine and returns `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -87,7 +90,8 @@ impl Leases {
         self.deployment.run(|scripts| &scripts.quarantine, keys, arguments).await.map(drop)
     }
 
-    /// Adds a leased timer to a claim's answer. An at-most-once timer is first removed from the server.
+    /// Adds a leased timer to a claim's answer. A timer that is delivered at most once is removed from the server
+    /// first.
     pub(super) async fn take(
         &self,
         found: Found,
@@ -126,7 +130,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under a token in some shards of one group.
+    /// Returns the timers that are leased under this token in these shards, which share a group.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -186,8 +190,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at these places (indices) of `leases`, all in one shard. Returns the places of the lost
-    /// leases.
+    /// Renews the leases at these places (indices) of `leases`. All of these leases are in one shard. Returns the
+    /// places of the leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -210,8 +214,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose time is over, the earliest first in each shard. A script lists at most `limit` leases, and one
-    /// more for each shard. A shard with more ended leases is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. A
+    /// shard with more ended leases than one script lists is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -262,7 +266,7 @@ impl Leases {
         }
     }
 
-    /// Returns at most `each` ended leases of each shard. Moves unreadable records to the quarantine.
+    /// Returns at most `each` ended leases of each shard. Moves records that cannot be read to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);

@@ -43,12 +43,13 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// A claim looks at the shards up to this number of times, if other nodes lease all chosen timers first.
+/// The greatest number of times that a claim of parked timers chooses timers. It chooses again if other nodes have
+/// leased all timers of the last choice.
 const TURNS: usize = 4;
-/// The greatest number of timers that a claim of parked timers leases.
+/// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
 
-/// Leases timers that are parked for a reason, in all shards.
+/// Leases parked timers in all shards, by the reason for which they are parked.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -63,7 +64,7 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason, the longest due first.
+    /// Leases due timers that are parked for this reason. The timers that have been due for longest come first.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -137,8 +138,8 @@ impl ParkedClaims {
         Ok(claimed)
     }
 
-    /// Returns the first entries of a reason that are due, in the order of their due moments. Leaves out shards that do
-    /// not answer.
+    /// Returns the first due timers in the order of their due moments, among the index entries with this beginning.
+    /// Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -168,8 +169,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the timers of the entries that are still stored. Returns the shard and the record of each leased timer,
-    /// and the server's time of the lease.
+    /// Leases the timers of these index entries, if they are still stored. Returns the shard and the record of each
+    /// leased timer, and the server's time of the lease.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],

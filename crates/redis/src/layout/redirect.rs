@@ -4,14 +4,15 @@ use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// Names the shard of a timer that is not in the shard of its id. The shard of the id keeps the redirect. The named
-/// shard stores the timer, or will store it. The bytes are the number of the named shard. In a cluster, a colon and a
-/// mark follow. The mark is drawn at random for each creation, so that a redirect belongs to one creation.
+/// Names the shard that stores a timer, or will store the timer. The shard to which the timer's id belongs keeps the
+/// redirect. The bytes are the number of the named shard. In a cluster, a colon and a mark follow. The mark is drawn at
+/// random for each creation, so that a redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// Makes a redirect to the shard `home`, with a new random mark.
+    /// Makes a redirect to the shard `home`, with a new random mark. The mark makes the redirect of one creation
+    /// unique.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -35,8 +36,8 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns bytes that can forbid commits under this redirect. They do so while the home shard has them among its
-    /// remembered ids.
+    /// Returns the bytes that forbid commits under this redirect. The commits are forbidden while the shard at the
+    /// redirect's end has the bytes among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

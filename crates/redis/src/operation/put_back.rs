@@ -66,28 +66,29 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// A put-back may take effect until this time after its first attempt.
+/// The time after its first attempt for which a put-back (storing a claimed timer again) may take effect.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// The mark of a put-back stays stored for this time after the last moment at which the put-back can take effect.
+/// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// If this number of put-backs has no answer, old put-backs are forgotten.
+/// The number of put-backs without an answer from which old put-backs are forgotten. A put-back stores a claimed timer
+/// again.
 const MANY: usize = 4_096;
 
-/// Tells why storing a timer again, a put-back, has no effect.
+/// Tells why a put-back, which stores a claimed timer again, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// The put-back took effect before.
+    /// An earlier attempt of the put-back took effect.
     Applied,
-    /// The time of the put-back is over.
+    /// The time in which the put-back may take effect is over.
     Late,
 }
 
-/// Describes a timer that must be stored again, but only once.
+/// Describes a put-back: a claimed timer must be stored again, but only once.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
     pub(crate) mark: Vec<u8>,
-    /// From this moment on no commit of the put-back has an effect.
+    /// The moment from which no commit of the put-back has an effect.
     pub(crate) until: UtcMillis,
     id: TimerId,
     refused: OnceLock<Outcome>,
@@ -99,12 +100,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the mark counts as forgotten.
+    /// Returns the moment from which the put-back's mark counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. The first reason stays.
+    /// Notes why the put-back can no longer take effect. Later reasons are ignored.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -112,24 +113,25 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while it can.
+    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while the put-back can take
+    /// effect.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
 }
 
-/// Identifies a put-back: the id of the timer that is stored again, and the token of the claim that ended the timer.
+/// Identifies a put-back: the id of the timer that is stored again, and the token of the claim that took the timer.
 type Name = (TimerId, Token);
 
-/// The put-backs without a known outcome, each with the moment of its first attempt.
+/// The put-backs (timers stored again) whose outcomes are unknown, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs of a batch. The flag says whether a put-back is at its first attempt.
+/// The put-backs of a batch of operations. The flag is true if a put-back is at its first attempt.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -152,7 +154,7 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch, because the caller knows their outcomes. With `only_first`, forgets only
+    /// Forgets the put-backs of a batch, because the caller knows their outcomes. If `only_first` is true, forgets only
     /// put-backs at their first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
@@ -162,7 +164,7 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the put-back's first attempt. Returns `None` if the outcome is known.
+    /// Returns the moment of the put-back's first attempt. Returns `None` if no attempt is recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -16,38 +16,39 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// An operation is attempted at most this number of times while others change the same timers.
+/// The greatest number of attempts of an operation while other processes change the same timers.
 const TURNS: usize = 64;
 
-/// Says where an operation gets the timers from which its effect is computed.
+/// Says where an operation gets the timers that it changes.
 pub(crate) enum Start {
-    /// No timer is read: the operation creates one.
+    /// The operation creates a timer, and reads none.
     New,
-    /// A stored timer, which is read first.
+    /// The operation reads a stored timer first.
     At(Address),
-    /// A timer that this process has claimed. If a copy from the claim is still kept, the operation needs no read.
+    /// The operation needs a timer that this process has claimed. If a copy from the claim is kept, the operation reads
+    /// nothing.
     Held(TimerId),
-    /// A timer that was read already.
+    /// The caller has read the timer already.
     Read(Box<Found>),
-    /// Several timers that were read already. In a cluster they are in one shard.
+    /// The caller has read several timers already. In a cluster, the timers are in one shard.
     Several(Vec<Found>),
-    /// A timer that was read already, and whose lease must be over by the server's time.
+    /// The caller has read the timer already. The timer's lease must be over by the server's time.
     Expired(Box<Found>),
-    /// No timer is read: the operation stores a timer again, once.
+    /// The operation stores a claimed timer again, once, and reads none.
     PutBack(Arc<PutBack>),
 }
 
-/// Runs operations, each as a transaction: read, compute, commit if nothing has changed since.
+/// Runs operations as transactions. A transaction reads, computes, and commits if the data are unchanged.
 pub(crate) struct Transactions {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
-    /// The timers that this process has claimed.
+    /// Copies of the timers that this process has claimed.
     pub(crate) held: Arc<Held>,
 }
 
 impl Transactions {
-    /// Commits the changes that `run` computes. If the data have changed, reads the data again and calls `run` again,
-    /// until a commit succeeds.
+    /// Commits the changes that `run` computes, and returns the result of `run`. If the stored data have changed, reads
+    /// the data again and repeats the call of `run`, until a commit succeeds.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
@@ -146,14 +147,14 @@ impl Transactions {
         Err(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Updates this process's own state after a commit that succeeded.
+    /// Updates this process's knowledge of timers after a commit that succeeded.
     fn after(&self, known: &Known, changes: &Changes) {
         let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
         before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads anew the data that failed a check, so that the next attempt knows them.
+    /// Reads the data that failed a check again, so that the next attempt has the new data.
     async fn resolve(
         &self,
         known: &mut Known,
@@ -194,7 +195,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Commits the changes of an operation, if the data that it has read are unchanged.
+    /// Commits the changes of an operation, if the data in `known` are unchanged on the server.
     async fn commit(
         &self,
         known: &Known,
@@ -207,7 +208,7 @@ impl Transactions {
         }
     }
 
-    /// Commits the changes by one script.
+    /// Commits the changes by one script, which names the keys that `scope` permits.
     async fn commit_in(
         &self,
         scope: Scope<'_>,
@@ -220,7 +221,8 @@ impl Transactions {
         self.send(commit).await
     }
 
-    /// Commits the changes in a cluster. See [`redirects`](super::redirects) for the steps.
+    /// Commits the changes in a cluster, where each script names one shard. [`redirects`](super::redirects) describes
+    /// the steps.
     async fn commit_in_steps(
         &self,
         known: &Known,

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// How often the check reads a shard again because timers have come or gone during a read.
+/// The greatest number of reads of one shard. The check reads a shard again if timers have come or gone during the
+/// read.
 const TURNS: usize = 20;
-/// The check stops after this number of faults.
+/// The number of faults from which the check stops early.
 const MOST_FAULTS: usize = 1_000;
 
-/// The content of a sorted set: members with scores.
+/// The members of a sorted set, each with its score.
 type Scored = Vec<(Vec<u8>, u64)>;
 
 /// All data of a shard at a single moment.
@@ -66,8 +67,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at a single moment. The script must name exactly the slices of the shard, so this repeats
-/// the read until it does.
+/// Reads all data of a shard at a single moment. The script must name exactly the slices (sets of pending timers) of
+/// the shard. So the read is repeated until the names are right.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -135,8 +136,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
     Err(StoreError::new(StoreErrorKind::Io, message))
 }
 
-/// Compares the entries of a shard with the entries that its timers need. Adds the differences to `faults`. Returns the
-/// shard's timers.
+/// Compares the entries of a shard with the entries that the shard's timers need. Adds each difference to `faults`.
+/// Returns the timers.
 fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
@@ -227,7 +228,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry with the name of its table, and with its member or id.
+/// Returns an entry with the name of its table. Also returns the entry's member, or the id under which the table has
+/// the entry.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

@@ -92,8 +92,8 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Returns whether the key of the deployment is lost although its shards are there. Then no new deployment must be
-    /// created beside them, since these shards would not belong to it.
+    /// Returns whether the key of the deployment is lost although its shards exist. If so, no new deployment may be
+    /// created, because the old shards would not belong to it.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
@@ -104,7 +104,7 @@ impl RedisBuilder {
         Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
     }
 
-    /// Opens the deployment on a connection. Waits for the server's answer.
+    /// Opens the deployment on this connection. Waits until the server has answered.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let settings = self.admit()?;
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
@@ -142,7 +142,7 @@ impl RedisBuilder {
         Ok(store)
     }
 
-    /// Checks all settings, and returns those of the node.
+    /// Checks all settings of the builder, and returns the settings of the node.
     fn admit(&self) -> Result<Settings, StoreError> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
@@ -209,11 +209,11 @@ impl RedisBuilder {
     }
 }
 
-/// The facts about a deployment that are stored in its key.
+/// The facts about a deployment that its key stores.
 struct Opened {
     shards: u16,
     id: Vec<u8>,
-    /// Whether all shards have the deployment's id. If not, the opening writes the id.
+    /// Whether all shards have the deployment's id. If not, the process that opens the deployment writes the id.
     is_ready: bool,
 }
 
@@ -221,7 +221,7 @@ fn limit(message: String) -> StoreError {
     StoreError::new(StoreErrorKind::Limit, message)
 }
 
-/// Writes the deployment's id into all shards. Then notes in the deployment's key that all shards have it.
+/// Writes the deployment's id into all shards. Then notes in the deployment's key that every shard has the id.
 async fn mark_shards(deployment: &Deployment) -> Result<(), StoreError> {
     let id = deployment.id();
     let marks = deployment.all_groups().into_iter().map(|group| {

@@ -22,7 +22,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(600) 
 const SOME: Limit = Limit { timers: 200, bytes: u64::MAX };
 const NAME: &str = "moving";
 
-/// How long a test waits for an answer.
+/// The longest time that a test waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(cluster: &Cluster, sync: SyncPolicy) -> Arc<RedisStore> {
@@ -35,7 +35,8 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Returns a timer. A timer with an even number has a key. Most keyed timers are in another shard than their ids say.
+/// Returns a timer with this id. A timer with an even number has a key. Most timers with a key are in another shard
+/// than their ids say.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -46,24 +47,24 @@ fn place(timer: Timer) -> Vec<Op> {
     vec![Op::Place(Box::new(timer), IfPresent::Reject)]
 }
 
-/// Returns the names of all keys that the primaries have.
+/// Returns the names of all keys on the cluster's primaries.
 fn names(cluster: &Cluster) -> BTreeSet<String> {
     let owners: BTreeSet<usize> = (0..3).filter_map(|third| cluster.owner(0, third * 5_462)).collect();
     owners.into_iter().flat_map(|node| cluster.nodes[node].query::<Vec<String>>(&["KEYS", "*"])).collect()
 }
 
-/// Clients that create timers without pause, and claim and end all of these timers.
+/// Clients that create timers without pause, and that claim and end these timers.
 struct Load {
     created: AtomicU64,
     ended: AtomicU64,
-    /// The errors of operations that failed. Each of these operations was then repeated.
+    /// The errors of operations that failed. The clients have repeated each of these operations.
     failures: Mutex<Vec<StoreError>>,
-    /// The longest time that a creation or an end took, in milliseconds.
+    /// The longest time that a creation or an end of a delivery took, in milliseconds.
     longest: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Ends the load when dropped, even if the test fails.
+/// Ends the clients' load when this value is dropped, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -73,7 +74,7 @@ impl Drop for Over<'_> {
 }
 
 impl Load {
-    /// Repeats an operation until it is answered. A reply may be lost if its server is away or was replaced.
+    /// Repeats an operation until an answer arrives. A reply may be lost if its server is away or was replaced.
     fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, StoreError>) -> T {
         let begin = Instant::now();
         loop {
@@ -114,7 +115,7 @@ impl Load {
         }
     }
 
-    /// Claims and ends timers until the load is over and none are left. Returns the id of each ended timer.
+    /// Claims and ends timers until the load is over and no timer is left. Returns the id of each ended timer.
     fn end(&self, store: &RedisStore) -> Vec<TimerId> {
         let (mut seen, mut claim) = (Vec::new(), 0);
         loop {
@@ -148,13 +149,13 @@ impl Load {
     }
 }
 
-/// Prints the longest pause. No test checks this figure.
+/// Prints the longest time that an operation took. No test checks this figure.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
 
-/// Runs the load while `act` disturbs the cluster. Then verifies that no timer is lost or delivered twice, and that the
-/// server is empty. Returns the longest pause.
+/// Runs the clients' load while `act` disturbs the cluster. Then verifies that no timer is lost or delivered twice, and
+/// that the server is empty. Returns the longest pause.
 #[track_caller]
 fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
     let load = Load {
@@ -230,7 +231,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
     assert_eq!(names, wanted, "a cluster keeps nothing of timers that have ended");
 }
 
-/// Counts how often the primaries have answered with this error.
+/// Returns how often the cluster's primaries have answered with this error.
 fn refused(cluster: &Cluster, error: &str) -> u64 {
     let count = |node: &Server| -> Option<u64> {
         node.info(&format!("errorstat_{error}"))?.strip_prefix("count=")?.trim().parse().ok()
@@ -238,7 +239,8 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24. The store's user has only the rights that the README lists.
+/// F-24: the slots of a cluster move while timers are created and ended. The store's user has only the rights that the
+/// README lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {
@@ -278,8 +280,8 @@ fn nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The end of a timer may remove the last member of a key and read that key again. A script that named only existing
-/// keys would run while the slot moves. Redis would then end the script in the middle.
+/// The script that ends a timer may remove the last member of a key and then read the key again. If the script named
+/// only existing keys, it would start while the slot moves. Redis would then end the script in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {

@@ -13,7 +13,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// A node with a runtime, which records the lateness of each delivered timer.
+/// A node with a runtime that records the lateness of each delivered timer.
 struct Node {
     store: Arc<RedisStore>,
     seen: Arc<Mutex<BTreeMap<u128, Vec<Duration>>>>,
@@ -41,8 +41,8 @@ impl Node {
         block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
     }
 
-    /// Creates timers that are due one after another, the first in half a second. Waits until all are delivered.
-    /// Returns the 99th percentile of their lateness.
+    /// Creates timers with these ids, which are due one after another from half a second on. Waits until all are
+    /// delivered. Returns the 99th percentile of their lateness.
     fn late(&self, ids: &[u128]) -> Duration {
         for (nth, id) in (0..).zip(ids) {
             let _created =
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Returns ids of timers in the shards for which `is_meant` is true.
+/// Returns `count` ids of timers, from `from` on, whose shards satisfy `is_meant`.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -153,7 +153,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
 }
 
-/// The primary that has the list of the nodes loses all of its data, and stays empty.
+/// The primary that stores the list of the nodes loses all of its data, and stays empty.
 #[test]
 fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
     const SHARDS: Shard = 16;

@@ -36,7 +36,8 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
     }
 }
 
-/// The owner of a shard gives an end to a lease whose end is lost. The timer of the lease then comes back.
+/// A lease has lost the entry that says when it ends. The owner of the shard gives the lease an end, so its timer comes
+/// back.
 #[test]
 fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let Some(on) = Manual::start() else { return };

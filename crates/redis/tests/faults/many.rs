@@ -38,8 +38,8 @@ fn after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     is_empty(&on.server);
 }
 
-/// Claims a hundred timers at a time among `count` timers of one slice and shard. Returns the median time of a claim,
-/// and the number of commands that took more than five milliseconds.
+/// Stores `count` timers in one slice (set of pending timers) of one shard, and claims a hundred at a time. Returns the
+/// median time of a claim, and the number of commands that took more than five milliseconds.
 fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let on = Manual::start()?;
     let store = on.open(1);
@@ -68,8 +68,8 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     Some((median, slow))
 }
 
-/// The cost of a claim depends on the timers that it takes, not on the number of stored timers. The test has no limit
-/// in milliseconds, since a busy machine would not keep it.
+/// The cost of a claim depends on the number of timers that the claim takes, not on the number of stored timers. The
+/// test has no limit in milliseconds, because a busy machine would exceed it.
 #[test]
 fn a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
     let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };
@@ -83,7 +83,8 @@ fn no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
     assert_eq!(slow, 0, "commands took longer than 5 ms");
 }
 
-/// In each round, claims and cancels one timer at the same time. A timer is not delivered if its cancel succeeded.
+/// Claims and cancels one timer at the same time, in each of `rounds` rounds. A timer is not delivered if its cancel
+/// succeeded.
 fn race(rounds: u128) {
     let Some(on) = Manual::start() else { return };
     let (holder, caller) = (on.open(2), on.open(2));
@@ -134,7 +135,7 @@ fn generation(number: u128, due: UtcMillis) -> Timer {
     Timer { payload, ..keyed(number, "idle", due) }
 }
 
-/// Replaces the timer of a key a thousand times, by each of `stores` in turn.
+/// Replaces the timer of one key a thousand times. The stores take turns.
 fn storm(stores: &[&RedisStore], due: UtcMillis) {
     for number in 1..=1_000_u128 {
         let store = stores[usize::try_from(number).unwrap() % stores.len()];

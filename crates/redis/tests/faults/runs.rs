@@ -14,7 +14,7 @@ use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
 use tourbillon_fault::{Proxy, Server, eventually};
 
-/// Is the entry of each process of a run, which starts this test program again with only this test.
+/// The entry point of each process of a run. A run starts this test program again with only this test.
 #[test]
 fn part_of_a_run() {
     be_part();
@@ -26,7 +26,7 @@ fn stage(server: &Server) -> Stage {
     Stage::new(Target::single(server.url()), 8, &PROGRAM)
 }
 
-/// Stores timers that are due now, with the ids from `first` on.
+/// Stores `count` timers that are due now. Their ids count up from `first`.
 fn place_from(stage: &Stage, first: u128, count: u128) {
     let store = stage.store().unwrap();
     let timers = (first..first + count).map(|number| Timer {
@@ -51,7 +51,7 @@ fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
     deliveries
 }
 
-/// A test with a limit of time tries this number of times. The fastest try counts, since the machine may be busy.
+/// The number of tries of a test with a time limit. The fastest try counts, because the machine may be busy.
 const TRIES: usize = 5;
 
 #[test]
@@ -114,8 +114,7 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
 }
 
 /// Stops a node while the answer to its claim is on its way. When the node reads the answer, another node has delivered
-/// the claimed timers. Returns the number of timers of which the node learned too late, and for which it called no
-/// handler.
+/// the claimed timers. Returns the number of timers that the node dropped because the answer came too late.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;
@@ -198,7 +197,7 @@ fn a_run_without_faults_has_no_duplicates_and_nothing_early() {
     assert!(findings.deliveries > 150 && findings.duplicates.is_empty(), "{findings:?}");
 }
 
-/// T-07: three nodes have three clocks, and deliver series with a timer for each second.
+/// T-07: the clocks of three nodes differ, and the nodes deliver series with a timer for each second.
 #[test]
 fn a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     let Some(server) = Server::start(&[]) else { return };
@@ -236,10 +235,10 @@ fn a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     }
 }
 
-/// A node that stops must release its shards within this time.
+/// The time within which a node that stops must release its shards.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How long the nodes may take to divide the shards anew.
+/// The longest time that nodes may take to divide the shards anew.
 const DIVIDED: Duration = Duration::from_secs(15);
 
 /// A node that is asked to stop releases its shards at once, so that other nodes may take them.

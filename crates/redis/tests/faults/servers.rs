@@ -104,7 +104,7 @@ fn a_server_without_memory_refuses_changes_and_loses_nothing() {
     is_whole(&store);
 }
 
-/// Opens a store on the primary that the Sentinel names.
+/// Opens a store on the primary that the Sentinel of `watched` names.
 fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();
     let connect = connect.patience(PATIENCE).response_timeout(Duration::from_secs(5)).sync(sync);
@@ -117,13 +117,14 @@ fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     store.unwrap()
 }
 
-/// Stops the replica and closes its connection. So it does not even get changes that wait in the connection.
+/// Stops the replica and closes the replica's connection. So the replica does not even get the changes that wait in the
+/// connection.
 fn cut_off(watched: &Watched) {
     watched.second.stop();
     watched.first.command(&["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
-/// Kills the primary, wakes the replica, which stood still until then, and waits until the replica takes over.
+/// Kills the primary, wakes the replica, and waits until the replica takes over. The replica stood still before.
 fn fail_over(watched: &mut Watched) {
     watched.down_after(Duration::from_millis(500));
     watched.first.kill();

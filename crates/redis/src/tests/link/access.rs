@@ -9,7 +9,7 @@ use redis::Value;
 use std::fs;
 use tourbillon_fault::{Fate, Proxy, Server, Watched, free_port};
 
-/// Returns the rights that the README lists, for the keys of the tests.
+/// Returns the rights that the README lists for a user, with the keys of the tests.
 fn rights() -> Vec<String> {
     let page = include_str!("../../../README.md");
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the page has the user");

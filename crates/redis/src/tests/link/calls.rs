@@ -10,7 +10,7 @@ use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_fault::{Fate, Proxy, Server, eventually, eventually_some, free_port};
 
-/// A script that writes and then fails.
+/// A script that makes a change and then fails.
 static HALF: Script = Script::new("half", "redis.call('INCR', KEYS[1]) return redis.call('NONSENSE')");
 static OWN_ERROR: Script = Script::new("own_error", "return redis.error_reply('FENCED by another')");
 static LARGE: Script = Script::new("large", "redis.call('SET', KEYS[1], string.rep('x', ARGV[1])) return 1");

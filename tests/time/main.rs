@@ -22,7 +22,7 @@ mod on_tokio {
     /// Whether a sleep waits while nobody runs the current-thread runtime in which it was made.
     const WAITS_FOR_ITS_RUNTIME: bool = true;
 
-    /// Whether a sleep that was made in this runtime panics when it is polled after the runtime's end.
+    /// Whether a sleep made in this runtime panics when it is polled after the runtime's end.
     fn ends_with(_: &Runtime) -> bool {
         true
     }

@@ -29,10 +29,10 @@ struct Sizes {
     window: Duration,
 }
 
-/// The p99 and the p99.9 of the lateness, in ms. `None` if the system refused a setting.
+/// The 99th and the 99.9th percentile of the timers' lateness, in ms. `None` if the system refused a setting.
 type Figures = Option<[f64; 2]>;
 
-/// The name of a row, and its builder.
+/// The name of a row of the table, and the function that makes the row's engine builder.
 type Row = (&'static str, fn() -> Builder);
 
 fn round(builder: Builder, burners: usize, sizes: Sizes) -> Figures {

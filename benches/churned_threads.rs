@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Engine};
 
-/// The stack size of a thread that only schedules a timer, in bytes.
+/// The stack size, in bytes, of a thread that only schedules one timer.
 const STACK: usize = 64 << 10;
 
 struct Sizes {
@@ -46,7 +46,7 @@ fn engine() -> Engine<()> {
     Builder::new().shards(1).inline().start(|_| {}).expect("an engine")
 }
 
-/// Lets `threads` threads use the engine at the same time, and then end.
+/// Starts `threads` threads that use the engine at the same time, and waits for their ends.
 fn come_and_go(engine: &Engine<()>, threads: usize) {
     let all_have_scheduled = Barrier::new(threads);
     thread::scope(|scope| {
@@ -79,7 +79,8 @@ fn processor_time_of(work: impl FnOnce()) -> Duration {
     so_far() - before
 }
 
-/// Returns the elapsed time, since other systems do not have such a clock. No check uses it there.
+/// Returns the elapsed time of `work`, because this system lacks a clock of processor time. No check uses the value
+/// here.
 #[cfg(not(target_os = "linux"))]
 fn processor_time_of(work: impl FnOnce()) -> Duration {
     let start = Instant::now();

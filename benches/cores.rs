@@ -14,21 +14,21 @@ mod linux {
     use std::{env, fs};
     use tourbillon::{Builder, Fired};
 
-    /// The argument that starts the process with idle shards.
+    /// The argument that makes the process run an engine with idle shards and print its costs.
     pub(crate) const SHARDS: &str = "--shards";
 
-    /// The number of time windows in which a thread counts. Every other window has barriers.
+    /// The number of time windows in which a thread counts. Barriers run in every second window.
     const WINDOWS: usize = 40;
     const WINDOW: Duration = Duration::from_millis(50);
 
-    /// Returns the value of a field of `/proc/self/status`, in the field's unit.
+    /// Returns the number in a field of `/proc/self/status`, in the field's own unit.
     fn status(field: &str) -> u64 {
         let text = fs::read_to_string("/proc/self/status").expect("the status of this process");
         let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("a field of the status");
         line.split_whitespace().nth(1).expect("a value").parse().expect("a number")
     }
 
-    /// Returns how often the threads of this process have gone to sleep, or lost their core.
+    /// Returns how often this process's threads have gone to sleep or lost their core.
     fn switches() -> u64 {
         let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
         let number = |path: std::path::PathBuf| {
@@ -75,7 +75,8 @@ mod linux {
         format!("{:.2} ({first:.2}..{last:.2})", values[values.len() / 2])
     }
 
-    /// Returns the microseconds that a barrier takes, and those that it takes from a thread on the other core.
+    /// Measures the system's memory barrier. Returns texts with the microseconds that a barrier takes, alone and beside
+    /// a counting thread, and those that it costs that thread.
     fn barrier() -> (String, String, String) {
         assert!(membarrier(REGISTER), "the system has the barrier");
         let alone: Vec<f64> = (0..WINDOWS).map(|_| asked(&AtomicU64::new(0), Instant::now()).0).collect();
@@ -106,8 +107,8 @@ mod linux {
         (summary(alone), summary(asking), summary(lost))
     }
 
-    /// Asks for a barrier each 20 µs during a window. Returns the microseconds of a barrier, the number of barriers,
-    /// the growth of `count`, and the length of the window in seconds.
+    /// Asks for a barrier every 20 µs during a time window. Returns the microseconds of a barrier, the number of
+    /// barriers, the growth of `count`, and the window's length in seconds.
     fn asked(count: &AtomicU64, begin: Instant) -> (f64, u64, u64, f64) {
         let from = count.load(Ordering::Relaxed);
         let (mut barriers, mut time) = (0, Duration::ZERO);
@@ -139,7 +140,8 @@ mod linux {
         }
     }
 
-    /// Runs an engine with idle shards in its own process. Returns its memory, its threads and its context switches.
+    /// Runs an engine with idle shards in a new process. Returns the memory, the threads and the context switches of
+    /// that process.
     fn idle_in_a_process(shards: usize) -> [u64; 3] {
         let program = env::current_exe().expect("this program");
         let output =

@@ -30,7 +30,7 @@ fn median(unit: &str, name: &str, mut figures: Vec<f64>) -> f64 {
     median
 }
 
-/// Measures a pair in nanoseconds. The engines are used in turn.
+/// Prints the nanoseconds of a schedule + cancel pair. The pairs go through the engines in turn.
 fn pairs_in_turn(rounds: usize, engines: usize, pairs: u64) {
     let shards = set();
     let engines = idle(&shards, engines);
@@ -56,7 +56,7 @@ fn processor_nanos() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Returns the processor time of a firing in nanoseconds, while `others` engines are idle.
+/// Returns the nanoseconds of processor time for a firing while `others` idle engines exist.
 fn firing_beside(rounds: usize, others: usize, firings: u64) -> f64 {
     let shards = set();
     let others = idle(&shards, others);

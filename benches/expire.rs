@@ -42,8 +42,8 @@ fn expire<T: Timers>(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Makes a structure with `count` timers. Before, it held the same number of others, which were cancelled in random
-/// order. Also returns the timers that must fire.
+/// Makes a structure with `count` timers, after the same number of other timers was cancelled in random order. Also
+/// returns a checksum of the timers that must fire.
 fn half_cancelled<T: Timers>(count: usize) -> (T, Fired) {
     let mut timers = T::new();
     let mut chance = Chance::new(count as u64);

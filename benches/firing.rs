@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired, Timer, Timestamp};
 
 const MILLISECOND: u64 = 1_000_000;
-/// The value of a word while its timer has not fired.
+/// A timer's word in the record while the timer has not fired.
 const PENDING: u64 = u64::MAX;
 const BUDGET: usize = 16_384;
 
-/// The sizes of a run.
+/// The sizes of a run: its number of timers, and its times.
 #[derive(Clone, Copy)]
 struct Sizes {
     timers: usize,
@@ -31,7 +31,7 @@ struct Sizes {
     window: Duration,
 }
 
-/// The lateness of each timer, by its number, in nanoseconds.
+/// Each timer's lateness, in nanoseconds. The index is the number of the timer.
 struct Record(Box<[AtomicU64]>);
 
 impl Record {
@@ -54,7 +54,7 @@ impl Record {
     }
 }
 
-/// The processor time of the process, and the voluntary context switches of its threads.
+/// The process's processor time, and its threads' voluntary context switches.
 #[derive(Clone, Copy)]
 struct Usage {
     cpu: Duration,
@@ -84,11 +84,11 @@ impl Usage {
     }
 }
 
-/// The figures of one round, in the order of [`COLUMNS`].
+/// A round's figures, in the order of [`COLUMNS`].
 type Figures = [f64; 6];
 const COLUMNS: [&str; 6] = ["p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU s", "switches/1000"];
 
-/// Returns the deadlines, in nanoseconds after the first possible deadline.
+/// Returns the timers' deadlines, in nanoseconds from the start of the window in which timers are due.
 fn offsets(sizes: Sizes) -> Vec<u64> {
     let window = u64::try_from(sizes.window.as_nanos()).expect("some seconds");
     let mut random = 1_u64;
@@ -107,7 +107,7 @@ fn figures(sizes: Sizes, record: &Record, before: Usage, after: Usage) -> Figure
     [at(500), at(990), at(999), at(1_000), (after.cpu - before.cpu).as_secs_f64(), switches]
 }
 
-/// Sleeps until all timers have fired. Returns the figures of the process since `before`.
+/// Sleeps until all timers have fired. Returns the figures of the process, counted from the reading `before`.
 fn wait(sizes: Sizes, first: Instant, record: &Record, before: Usage) -> Figures {
     let end = first + sizes.window + Duration::from_millis(20);
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -166,7 +166,7 @@ fn owned(sizes: Sizes) -> Figures {
     wait(sizes, first, &record, Usage::now())
 }
 
-/// Measures one loop that runs on the calling thread.
+/// Measures an event loop with one shard on the calling thread.
 fn one_loop(sizes: Sizes) -> Figures {
     let record = Record::new(sizes.timers);
     let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
@@ -195,14 +195,15 @@ fn one_loop(sizes: Sizes) -> Figures {
     figures(sizes, &record, before, Usage::now())
 }
 
-/// A tree of timers, and whether all timers have come.
+/// An ordered tree of timers. `is_closed` says that no further timer will come.
 #[derive(Default)]
 struct Tree {
     due: BTreeMap<(u64, usize), usize>,
     is_closed: bool,
 }
 
-/// Measures a tree behind a mutex. One thread wakes in each millisecond in which a timer is due.
+/// Measures an ordered tree of timers behind a mutex. A single thread wakes in each millisecond in which a timer is
+/// due.
 fn tree(sizes: Sizes) -> Figures {
     let record = Record::new(sizes.timers);
     let shared = Arc::new((Mutex::new(Tree::default()), Condvar::new()));
@@ -249,7 +250,7 @@ fn tree(sizes: Sizes) -> Figures {
     figures
 }
 
-/// A function that lets a million timers fire in a certain way, and measures that.
+/// A function that lets a million timers fire in a certain way, and returns the figures.
 type Row = fn(Sizes) -> Figures;
 
 fn tighten_timer_slack() {

@@ -20,17 +20,17 @@ const APART: Duration = Duration::from_micros(250);
 const BLOCKED: Duration = Duration::from_millis(30);
 const LEAD: Duration = Duration::from_millis(20);
 
-/// The part that a handler plays in the test.
+/// The part that a timer's handler plays in the test.
 enum Part {
-    /// Returns at once, before the handler that blocks begins.
+    /// The handler returns at once. It runs before the handler that blocks.
     Quick,
     Blocks,
-    /// Notes its lateness in nanoseconds. It is due while the other handler blocks.
+    /// The handler notes its lateness. Its timer is due while another handler blocks.
     Meanwhile,
 }
 
-/// Returns the longest lateness, in ms, of timers that are due while a handler blocks. That handler comes after quick
-/// handlers for the time `quick`. Returns `None` if the shard was taken over more than once.
+/// Returns the largest lateness, in ms, of timers that are due while a handler blocks. Before that handler, quick
+/// handlers run for the time `quick`. Returns `None` if the shard was taken over more than once.
 fn longest_lateness(quick: Duration) -> Option<f64> {
     let longest = Arc::new(AtomicU64::new(0));
     let for_handler = Arc::clone(&longest);

@@ -30,9 +30,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
-/// The number of pushes between two checks of the consumer's progress.
+/// The number of pushes that a producer makes before it checks the consumer's progress.
 const BURST: u64 = 16_384;
-/// The number of pushes by which a producer may be ahead of the consumer. It is the engine's default.
+/// The largest number of pushes by which a producer may be ahead of the consumer. The engine's default is the same.
 const LANE_CAPACITY: u64 = 65_536;
 
 /// A queue from many producers to one consumer.
@@ -42,7 +42,7 @@ trait Queue: Sync {
 
     fn new() -> Self;
     fn writer(&self) -> Self::Writer;
-    /// Takes all entries. One thread at a time may call it.
+    /// Takes all entries from the queue. Only one thread at a time may drain.
     fn drain(&self, each: impl FnMut(Insertion));
 }
 
@@ -50,7 +50,7 @@ trait Writer {
     fn push(&mut self, insertion: Insertion);
 }
 
-/// The engine's inbox: a lane for each writer, with one producer.
+/// The engine's inbox. It has a lane (a queue with one producer) for each writer.
 struct Lanes {
     inbox: Arc<inbox::Inbox>,
     reader: Mutex<inbox::InboxReader>,
@@ -162,7 +162,7 @@ fn insertion(number: u64) -> Insertion {
     Insertion { deadline: base::tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
 }
 
-/// Measures `pushes` pushes on each producer. Returns the mean of the producers' times.
+/// Makes `pushes` pushes on each of `producers` threads. Returns the mean of the threads' times.
 fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     let queue = Q::new();
     let drained = AtomicU64::new(0);
@@ -183,7 +183,8 @@ fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     })
 }
 
-/// Drains until the end. Returns the sum of the drained deadlines, and counts them in `drained`.
+/// Drains the queue until `is_over` is set and the queue is empty. Returns the sum of all deadlines, and keeps the
+/// number of entries in `drained`.
 fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64 {
     let (mut sum, mut count) = (0u64, 0);
     loop {
@@ -200,7 +201,7 @@ fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64
     }
 }
 
-/// Makes `pushes` pushes, and returns their time. The time of waits for a slow consumer is left out.
+/// Makes `pushes` pushes, and returns the time that they took. The result leaves out waits for a slow consumer.
 fn produce(
     writer: &mut impl Writer,
     pushes: u64,

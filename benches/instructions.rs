@@ -18,12 +18,12 @@ const TICK: Duration = Duration::from_millis(1);
 /// The number of operations between two turns of a loop.
 const OPERATIONS_PER_TURN: u64 = 64;
 const BUDGET: usize = 1 << 20;
-/// The number of operations in the shorter round.
+/// The number of operations in the shorter of two rounds. The difference of the rounds is the cost.
 const OPERATIONS: u64 = 4_000;
 
 const OPERATION_NAMES: [&str; 5] = ["pair", "arm and disarm", "refresh", "pair on a loop", "expiry"];
 
-/// Runs `work`. Valgrind counts the instructions inside of this call.
+/// Runs `work`. Valgrind counts only the instructions that run inside this function.
 #[inline(never)]
 fn counted(work: impl FnOnce()) {
     black_box(work)();
@@ -38,7 +38,7 @@ fn arm(timer: &Timer<u64>, at: Timestamp) {
     timer.arm_at(at).expect("the engine runs");
 }
 
-/// Runs operations on a shard that has its own thread.
+/// Makes `number` operations from a thread that is not the shard's thread.
 fn beside_a_thread(operation: &str, number: u64) {
     let shards = Builder::new().shards(1).workers(1).start_shards().expect("the system gives us threads");
     let engine = shards.engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -56,7 +56,7 @@ fn beside_a_thread(operation: &str, number: u64) {
     counted(|| run(number));
 }
 
-/// Makes pairs on a loop, whose moment stands still.
+/// Makes schedule + cancel pairs on an event loop whose present moment stands still.
 fn on_a_loop(number: u64) {
     let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
     let engine = shards.engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -73,7 +73,8 @@ fn on_a_loop(number: u64) {
     counted(|| run(number));
 }
 
-/// Fires timers of a hundred ticks, on a thread that drives their shard with a turn for each tick.
+/// Fires timers that are spread over a hundred ticks. The thread drives the timers' shard, with a turn (a pass of the
+/// shard's loop) for each tick.
 fn expiries(number: u64) {
     let mut shards = Builder::new().driven_shards().expect("shards");
     let engine = shards.shards().engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -106,7 +107,8 @@ fn run(operation: &str, number: u64) {
     }
 }
 
-/// Returns the instructions that valgrind counts inside of [`counted`], or the reason why it counts none.
+/// Returns the number of instructions that valgrind counts inside [`counted`]. Otherwise, returns the reason why
+/// valgrind counts none.
 fn count(operation: &str, number: u64) -> Result<u64, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const OPERATIONS_PER_TURN: u64 = 64;
 const BUDGET: usize = 1_024;
 
-/// A loop with an engine, and its present moment.
+/// An event loop with an engine, and the loop's present moment.
 struct Loop {
     shard: LoopShard,
     engine: Engine<u64>,
@@ -40,7 +40,8 @@ impl Loop {
         black_box(self.shard.timeout(self.now));
     }
 
-    /// Runs `operation` this often, with turns in between. Returns the nanoseconds for an operation.
+    /// Runs `operation` `operations` times, and turns the loop after each group. Returns the nanoseconds for an
+    /// operation.
     fn time(&mut self, operations: u64, mut operation: impl FnMut(&Self, u64)) -> f64 {
         let begin = Instant::now();
         for n in 0..operations / OPERATIONS_PER_TURN {
@@ -53,7 +54,7 @@ impl Loop {
     }
 }
 
-/// Measures a connection's timeout, which is armed with a request and disarmed with its answer.
+/// Measures a connection's timeout: a request arms the timer, and the answer disarms it.
 fn arm_and_disarm(operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let timer = this.engine.handle().timer(0).expect("room");
@@ -69,7 +70,7 @@ fn far(n: u64) -> Duration {
     100 * SECOND + Duration::from_nanos(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100_000_000_000)
 }
 
-/// Measures a one-shot that is scheduled and cancelled, among `pending` other timers.
+/// Measures scheduling and cancelling a one-shot while `pending` other timers are pending.
 fn schedule_and_cancel(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let _ids: Vec<TimerId> =
@@ -83,7 +84,7 @@ fn schedule_and_cancel(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// Measures arming a random owned timer again for a later deadline. There are `pending` timers.
+/// Measures giving a random owned timer a later deadline while `pending` timers are pending.
 fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let timers: Vec<Timer<u64>> =
@@ -102,7 +103,7 @@ fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// A function that runs one round of a row. It returns the nanoseconds for an operation.
+/// A function that measures a row of the table once. It returns the nanoseconds for an operation.
 type Row = Box<dyn FnMut() -> f64>;
 
 fn main() {

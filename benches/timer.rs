@@ -49,7 +49,7 @@ fn far(handle: &Handle<u64>) -> Timestamp {
     handle.now() + Duration::from_secs(60)
 }
 
-/// Measures `work`. It runs an operation a given number of times, and returns the time.
+/// Measures `work` from several threads. `work` runs an operation the given number of times, and returns the time.
 fn from_threads(
     criterion: &mut Criterion,
     name: &str,

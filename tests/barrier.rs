@@ -20,7 +20,7 @@ const SKIPPED: i32 = 77;
 const THREADS: u64 = 4;
 /// The number of one-shots that each thread schedules.
 const SHOTS: u64 = 4_000;
-/// The number of owned timers of each thread, and the number of armings of each timer.
+/// The number of owned timers that each thread has.
 const OWNED: u64 = 20;
 const ARMINGS: u64 = 100;
 
@@ -30,7 +30,7 @@ enum Load {
         start: Instant,
         delay: Duration,
     },
-    /// The latest deadline for which the timer has fired, in nanoseconds.
+    /// An owned timer. The number is the latest deadline for which it has fired, in nanoseconds.
     Owned(Arc<AtomicU64>),
 }
 
@@ -56,7 +56,7 @@ impl Account {
     }
 }
 
-/// An owned timer of a thread, with the latest deadline for which it fired, and the last for which it was armed.
+/// An owned timer, the latest deadline for which it fired, and the last deadline for which it was armed.
 struct Owned {
     timer: Timer<Load>,
     fired: Arc<AtomicU64>,
@@ -128,7 +128,7 @@ fn is_barrier_refused() -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) == -1 }
 }
 
-/// Makes the system refuse `membarrier` to all threads of this process, for good.
+/// Makes the system refuse `membarrier` to all threads of this process, for the rest of its life.
 fn refuse_barriers() {
     const NUMBER_OF_THE_CALL: u32 = 0;
     let step =
@@ -152,7 +152,7 @@ fn refuse_barriers() {
     assert!(is_barrier_refused(), "the filter is on");
 }
 
-/// Runs this program again as a child, which runs only the test `a_child`.
+/// Runs this program again as a child process, which runs only the test `a_child`.
 fn in_a_child(when: &str) {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Some structures take only a few delays. For them, `number` chooses the delay.
+    /// Schedules a timer. For a structure that takes only a few delays, `number` chooses the delay.
     Schedule {
         ahead: u64,
         number: u64,
@@ -33,7 +33,7 @@ enum Op {
         span: u64,
         count: u64,
     },
-    /// The id is any id so far. Most of these ids are stale.
+    /// Cancels by any id so far. Most of the ids are stale.
     Cancel {
         choice: u64,
     },
@@ -53,25 +53,25 @@ enum Op {
     },
 }
 
-/// A pending timer of the `BTreeMap`.
+/// A timer that is pending in the model, a `BTreeMap`.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     tick: u64,
-    /// The step by which the timer must have fired.
+    /// The step of time by which the timer must have fired.
     latest: u64,
 }
 
 struct Model<T: Timers> {
     timers: T,
     position: u64,
-    /// The pending timers, by the number in their payload.
+    /// The model's pending timers. The key is the number in a timer's payload.
     pending: BTreeMap<u64, Pending>,
     by_latest: BTreeSet<(u64, u64)>,
     ids: Vec<T::Id>,
     latest_fire: u64,
 }
 
-/// The delays of structures that take only a few delays.
+/// The delays for structures that take only a few delays, in ticks.
 const DURATIONS: [u64; 12] = [1, 2, 3, 10, 64, 100, 1_000, 4_095, 4_096, 5_000, 70_000, 1 << 33];
 
 impl<T: Timers> Model<T> {
@@ -165,7 +165,7 @@ impl<T: Timers> Model<T> {
         assert_eq!(overdue, None, "late, at {}", self.position);
     }
 
-    /// Lets the remaining timers fire. Then checks that the structure is empty and still works.
+    /// Lets the remaining timers fire. Then checks that the structure is empty, and that it still works.
     fn finish(&mut self) {
         while !self.pending.is_empty() {
             self.apply(Op::AdvanceToNext);
@@ -179,7 +179,7 @@ impl<T: Timers> Model<T> {
     }
 }
 
-/// Distances at which a wheel could go wrong. They are around the edges of slots, levels and rings.
+/// Distances in ticks at which a wheel could fail: around the edges of slots, levels and rings.
 const EDGES: [u64; 14] = [0, 1, 8, 63, 64, 504, 512, 4_032, 4_096, 32_256, 65_536, 1 << 18, 1 << 30, 1 << 40];
 
 fn distance() -> impl Strategy<Value = u64> {
@@ -247,7 +247,7 @@ fn random_op(chance: &mut Chance, hasty: u64) -> Op {
     }
 }
 
-/// The test uses thousands of timers at a time.
+/// Each structure lives long, with thousands of timers at a time, and agrees with a `BTreeMap`.
 #[test]
 fn a_long_life_is_the_same_for_each_and_the_tree() {
     fn check<T: Timers>(seed: u64, hasty: u64) {
@@ -265,7 +265,7 @@ fn a_long_life_is_the_same_for_each_and_the_tree() {
     }
 }
 
-/// The structures are used as in the benches: many timers within a minute, half of them cancelled, and steps of a tick.
+/// Each structure is used as in the benches: many timers within a minute, half of them cancelled, and steps of a tick.
 #[test]
 fn each_fires_a_minute_of_timers_with_the_same_checksum() {
     fn check<T: Timers>() {
@@ -353,7 +353,7 @@ fn what_is_beyond_the_limits_is_refused() {
     assert!(!refuses::<DurationFifos>(1..=256) && refuses::<DurationFifos>(1..=257));
 }
 
-/// The calls of a service's timer thread, as far as the other tests do not make them.
+/// Tests the calls that a service's timer thread makes and that other tests leave out.
 #[test]
 fn a_queue_knows_its_first_timer() {
     fn check<Q: Queue>() {
@@ -388,11 +388,11 @@ const THREADS: u64 = 4;
 const PER_THREAD: u64 = 1_500;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The timers that a thread scheduled, by their numbers. Each has its earliest deadline, or `None` if it was cancelled.
+/// The timers that a thread scheduled, each with its number and its earliest deadline. `None` for a cancelled timer.
 type Scheduled = Vec<(u64, Option<Instant>)>;
 
-/// Lets threads schedule timers of up to 60 ms and timers of an hour, and cancel some. Checks that all other timers
-/// fire once, in time.
+/// Threads schedule timers of up to 60 ms and timers of an hour, and cancel some. Checks that all other timers fire
+/// once, in time.
 fn check_service<S: Service>(service: &S, fires: &Mutex<Vec<(Payload, Instant)>>) {
     let scheduled: Scheduled = thread::scope(|scope| {
         let threads: Vec<_> =
@@ -480,7 +480,7 @@ fn services_fire_everything_once_and_nothing_early() {
     }
 }
 
-/// A coarse slot with many timers is moved in parts, and other calls run between the parts.
+/// The wheel moves a coarse slot with many timers in parts. Other calls run between the parts.
 #[test]
 fn a_sharded_wheel_moves_a_large_slot() {
     let count = Arc::new(Mutex::new(0_u64));

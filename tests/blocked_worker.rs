@@ -13,17 +13,17 @@ use support::{Gate, HOUR, MS, assert_settled};
 use tourbillon::{Builder, Fired};
 
 const PENDING: usize = 1_000;
-/// The number of timers that are scheduled in each millisecond. They are cancelled when they are due.
+/// The number of timers that are scheduled in each millisecond. Each is cancelled at the moment at which it is due.
 const EACH_MILLISECOND: usize = 600;
 const GROWTH_KIB: usize = 8 * 1_024;
 
-/// Returns the number of milliseconds for which the worker blocks.
+/// Returns the number of milliseconds for which the test's worker blocks.
 fn milliseconds() -> u32 {
     std::env::var("TOURBILLON_BLOCKED_SECONDS")
         .map_or(1_500, |seconds| 1_000 * seconds.parse::<u32>().expect("a number of seconds"))
 }
 
-/// Returns the resident memory of this process, or 0 if the system does not show it.
+/// Returns this process's resident memory, in KiB. 0 if the system does not show it.
 fn resident_kib() -> usize {
     let read = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -46,8 +46,8 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     assert!(engine.handle().is_empty());
 }
 
-/// A ticket names its slot's generation by 16 bits. A ticket that outlives 65,536 generations looks like the ticket of
-/// the slot's present timer. In that case the present timer's deadline decides.
+/// A ticket names its slot's generation by 16 bits. A stale ticket that outlives 65,536 generations looks like the
+/// ticket of the slot's present timer. Then the present timer's deadline decides.
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
@@ -73,8 +73,8 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
-/// Requests come one after the other, and each timer has ended before its shard sees it. The shard sleeps until the
-/// first timer would have been due. Later timers do not wake it.
+/// Requests come one after the other. Each request's timer has ended before its shard sees it. The shard sleeps until
+/// the first timer would have been due, and later timers do not wake it.
 #[test]
 fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     let second = Duration::from_secs(1);

@@ -12,14 +12,14 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
-/// A lock that each test holds, since the counted bytes are those of the whole process.
+/// A lock that each test holds, because the counted bytes are those of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The system's allocator. It counts the calls of each thread, and the bytes of all threads together.
+/// The system's allocator with counts: the calls of each thread, and the bytes of all threads together.
 struct Counting;
 
 // SAFETY: every call goes to the system's allocator, whose results are returned unchanged.
@@ -55,7 +55,7 @@ fn engines(shards: &Shards, number: usize) -> Vec<Engine<usize>> {
     (0..number).map(|_| shards.engine().capacity(64).start(|_: Fired<'_, usize>| {}).unwrap()).collect()
 }
 
-/// Schedules a timer of each engine in turn and cancels it at once.
+/// On each engine in turn, schedules a timer and cancels it at once.
 fn a_pair_of_each(engines: &[Engine<usize>]) {
     for (n, engine) in engines.iter().enumerate() {
         let id = engine.handle().schedule(FAR, n).unwrap();
@@ -63,7 +63,7 @@ fn a_pair_of_each(engines: &[Engine<usize>]) {
     }
 }
 
-/// An engine that has a timer in each tick.
+/// An engine that has a timer in each tick. Its firings are reported.
 struct Ticking {
     _engine: Engine<u64>,
     firings: mpsc::Receiver<()>,
@@ -84,7 +84,7 @@ impl Ticking {
         Self { _engine: engine, firings }
     }
 
-    /// Waits until the engine has fired this number of timers from now on.
+    /// Waits until the engine has fired `firings` more timers.
     fn wait_for(&self, firings: usize) {
         self.firings.try_iter().for_each(drop);
         for _ in 0..firings {
@@ -93,8 +93,8 @@ impl Ticking {
     }
 }
 
-/// A thread schedules and cancels on 2, 8 and 100 engines in turn. After its first use of each engine, it allocates
-/// nothing. The thread does not have a place for the parts of all 100 engines.
+/// A thread schedules and cancels on 2, 8 and 100 engines in turn. After its first use of each engine, the thread
+/// allocates nothing. With 100 engines, the thread cannot keep its parts of all engines in place.
 #[test]
 fn a_thread_that_changes_its_engine_allocates_nothing() {
     let _alone = alone();
@@ -111,7 +111,7 @@ fn a_thread_that_changes_its_engine_allocates_nothing() {
 }
 
 /// Engines come and go, some hundred at a time, and one thread uses all of them. After the first rounds the process's
-/// memory does not grow any more.
+/// memory stays the same.
 #[test]
 fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
     let _alone = alone();
@@ -125,7 +125,7 @@ fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
     assert!(last < first + (1 << 20), "{first} and then {last} bytes");
 }
 
-/// Engines are made, used and dropped one after the other. At most a few of their parts stay in memory.
+/// Engines are made, used and dropped one after the other. The parts of at most a few engines stay in memory.
 #[test]
 fn engines_that_end_one_after_the_other_leave_no_parts() {
     let _alone = alone();
@@ -145,7 +145,7 @@ fn engines_that_end_one_after_the_other_leave_no_parts() {
     }
 }
 
-/// When a thread ends, its parts of all engines are given back. Another thread then gets all slots.
+/// A thread used many engines and ends. Its parts of all engines are given back, so another thread gets all slots.
 #[test]
 fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     let _alone = alone();
@@ -162,7 +162,7 @@ fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     }
 }
 
-/// The turns of a busy engine's shard do not visit the stations of idle engines.
+/// The turns (passes of the loop) of a busy engine's shard do not visit the stations (shard parts) of idle engines.
 #[test]
 fn a_turn_visits_no_engine_that_has_nothing_to_do() {
     let _alone = alone();
@@ -178,8 +178,8 @@ fn a_turn_visits_no_engine_that_has_nothing_to_do() {
     assert!(more <= 2, "{more} turns of an idle engine");
 }
 
-/// An engine at rest fires in time. That holds for a timer that it had before, for a timer that comes during the rest,
-/// and for a timer afterwards.
+/// An engine at rest fires its timers in time. This holds for timers from before the rest, for timers that come during
+/// the rest, and for timers after it.
 #[test]
 fn an_engine_at_rest_fires_in_time() {
     let _alone = alone();
@@ -202,7 +202,7 @@ fn an_engine_at_rest_fires_in_time() {
     }
 }
 
-/// Engines that are shut down at rest return their timers. The other engines go on.
+/// Engines are shut down at rest, and return their timers. Other engines of the set go on.
 #[test]
 fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
     let _alone = alone();

@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{HOUR, MS, PATIENCE, Rng};
 
-/// The number of bytes is larger than all buffers of a connection, of the system and of the server.
+/// A number of bytes that exceeds all buffers of a connection, in the system and in the server.
 const MOST_BUFFERED: usize = 256 << 20;
 
-/// A running example, which is killed when this value is dropped.
+/// A running example server. Dropping the value kills the server.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ impl Server {
         stream
     }
 
-    /// Waits until the server stops by itself. Returns its output after the address.
+    /// Waits until the server stops by itself. Returns its output after the line with the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -68,7 +68,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the path of an example's binary, which is beside the folder of this test's binary.
+/// Returns the path of an example's binary. The binary is in the folder `examples` beside this test's folder.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).expect("in target/<profile>/deps");
@@ -84,7 +84,7 @@ fn random_bytes(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends `bytes` and waits until they come back.
+/// Sends `bytes`, and waits until the server has sent them back.
 fn echo(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     let mut echoed = vec![0; bytes.len()];
@@ -93,13 +93,14 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of the stream. Nothing may come before the end.
+/// Waits for the end of the stream. Fails if bytes come before the end.
 fn await_end(mut stream: &TcpStream) {
     let end = stream.read_exact(&mut [0]).map_err(|error| error.kind());
     assert_eq!(end, Err(ErrorKind::UnexpectedEof));
 }
 
-/// Sends `bytes` repeatedly until the system has taken nothing for a while. Returns the number of sent bytes.
+/// Sends `bytes` again and again until the system has taken nothing for a while. Returns the number of bytes that the
+/// system took.
 fn send_until_blocked(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     stream.set_write_timeout(Some(100 * MS))?;
     let mut sent = 0;
@@ -115,7 +116,7 @@ fn send_until_blocked(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize>
     }
 }
 
-/// Reads `count` bytes with pauses, some thousands at a time.
+/// Reads `count` bytes, some thousands at a time, with pauses.
 fn read_slowly(mut stream: &TcpStream, count: usize) -> Vec<u8> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 7_919]);
     while bytes.len() < count {
@@ -178,8 +179,8 @@ fn a_client_that_shuts_down_its_side_gets_everything_and_then_the_end() {
     }
 }
 
-/// The client's end reaches the server while a full socket keeps bytes back. One of these lengths is a little too long
-/// for the system's buffers. On Linux the buffers hold 4 MiB by default. Elsewhere the test may miss that length.
+/// The client's end reaches the server while a full socket keeps bytes back. One of the tested lengths is a little too
+/// long for the system's buffers. On Linux the buffers hold 4 MiB by default. Elsewhere the test may miss that length.
 #[test]
 fn bytes_that_were_unsent_when_the_end_came_are_sent() {
     let server = Server::start(HOUR);
@@ -198,8 +199,8 @@ fn bytes_that_were_unsent_when_the_end_came_are_sent() {
 
 // --- Idle timeouts ---
 
-/// Sends a byte in each third of the timeout, for five timeouts. Returns the connection, and a moment before its last
-/// byte. Returns `None` if this thread slept for too long, since the server was then free to close the connection.
+/// Sends a byte in each third of the idle timeout, for five timeouts. Returns the connection, and a moment before its
+/// last byte. Returns `None` if this thread slept too long, because the server was then free to close the connection.
 fn talk(server: &Server, idle_timeout: Duration) -> Option<(TcpStream, Instant)> {
     let mut before = Instant::now();
     let mut stream = server.connect();
@@ -233,7 +234,8 @@ fn a_busy_connection_is_kept_and_an_idle_one_is_closed_not_early() {
     });
 }
 
-/// If a loop turned all the time, it could fire within the tick of a deadline, but before the deadline.
+/// A loop that turned all the time could fire within the tick of a deadline, but before the deadline. Such a loop
+/// closes no connection early.
 #[test]
 fn a_loop_that_does_not_sleep_closes_nobody_early() {
     const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -350,7 +352,7 @@ fn a_run_ends_with_a_summary() {
 
 // --- The example `loops` ---
 
-/// A line about one loop, from the summary that the example prints.
+/// One loop's line in the summary that the example prints.
 #[derive(Debug, PartialEq, Eq)]
 struct LoopLine {
     connections: u64,
@@ -375,8 +377,9 @@ impl LoopLine {
     }
 }
 
-/// Connections go to the loops in turn. Each loop echoes, and arms the timers of its connections without a ticket. It
-/// closes connections that are idle after their last byte, and connections that never sent a byte.
+/// Connections go to the loops in turn. Each loop echoes, and arms its connections' timers without a ticket (an entry
+/// in the wheel). It closes connections that are idle after their last byte. It also closes connections that never sent
+/// a byte.
 #[test]
 fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -15,10 +15,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
-/// The function that the subscriber calls at each event.
+/// The function that the test's subscriber calls at each event.
 static ON_EVENT: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
-/// An event: its level, its message and its fields.
+/// An event that the engine reported: its level, its message and its fields.
 #[derive(Clone, Debug)]
 struct Told {
     level: Level,
@@ -66,7 +66,7 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-/// A guard that lets one test at a time receive events.
+/// A guard that lets one test at a time receive the engine's events.
 struct Listening {
     _alone: MutexGuard<'static, ()>,
 }
@@ -86,12 +86,12 @@ impl Listening {
         lock(&TOLD).clone()
     }
 
-    /// Returns the levels and the messages of the events so far.
+    /// Returns the level and the message of each event so far.
     fn messages(&self) -> Vec<(Level, String)> {
         self.told().into_iter().map(|told| (told.level, told.message)).collect()
     }
 
-    /// Returns the event with this message. There must be exactly one.
+    /// Returns the event whose message is `message`. Fails unless there is exactly one.
     fn the(&self, message: &str) -> Told {
         let mut told = self.told();
         told.retain(|told| told.message == message);
@@ -105,7 +105,7 @@ impl Listening {
 }
 
 impl Told {
-    /// Returns the event's fields as `name=value`, without the field of the engine.
+    /// Returns the event's fields as `name=value`. Leaves out the field that names the engine.
     fn fields(&self) -> String {
         let fields = self.fields.iter().filter(|(name, _)| **name != "engine");
         fields.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -143,7 +143,8 @@ fn a_driven_engine_starts_and_stops_too() {
     assert_eq!(listening.told().len(), 2);
 }
 
-/// The clock is moved by hand. A stall is one event, even if it lasts for several turns, and its end is another event.
+/// The clock is moved by hand. A stall is one event, even if it lasts for several turns of the engine. The end of the
+/// stall is another event.
 #[test]
 fn a_stall_is_told_once_and_so_is_its_end() {
     let listening = Listening::begin();
@@ -166,7 +167,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     assert_eq!(engine.handle().stats().total.stalls, 1);
 }
 
-/// The first refusal of each kind is an event. The next event comes after a second without a refusal.
+/// The first refusal of each kind is an event. The next refusal is an event only after a second without refusals.
 #[test]
 fn a_flood_of_refusals_is_told_once() {
     let listening = Listening::begin();
@@ -231,7 +232,7 @@ fn a_refused_pin_is_told() {
     drop(engine);
 }
 
-/// A subscriber that panics, or that uses the engine, does no harm.
+/// A subscriber to the engine's events panics or uses the engine. Neither does harm.
 #[test]
 fn a_subscriber_may_panic_and_may_schedule() {
     let listening = Listening::begin();

@@ -10,10 +10,10 @@ use support::{Gate, HOUR, Log, MS, within_patience};
 use tourbillon::extend::{Base, Due, Payload, WhenFull};
 use tourbillon::{Armed, Builder, DrivenEngine, Engine, Refusal, RescheduleError, Timestamp};
 
-/// A payload that is not `Clone`. It counts how often the layer reads it.
+/// A payload without `Clone`. It counts how often the layer reads it.
 struct Seen(Arc<AtomicU64>);
 
-/// Makes a layer whose payloads count their runs. Also returns a log of the kinds of timers that fired.
+/// Makes a layer whose payloads count their runs. Also returns a log with the kinds of the timers that fired.
 fn counting(builder: Builder) -> (DrivenEngine<Seen>, Base<Seen>, Log<&'static str>) {
     let log = Log::new();
     let sink = log.clone();
@@ -34,7 +34,7 @@ fn seen() -> (Seen, Arc<AtomicU64>) {
     (Seen(Arc::clone(&count)), count)
 }
 
-/// Fills the lane of the calling thread with one-shots that are not due.
+/// Fills the calling thread's lane (its queue to the shard) with one-shots that are not due.
 fn fill_the_lane(base: &Base<Seen>) {
     let far = Timestamp::ZERO + HOUR;
     while base.handle().try_schedule_at(far, seen().0).is_ok() {}
@@ -136,7 +136,7 @@ fn a_handler_must_not_wait_for_its_own_engine() {
     assert_eq!(answers.take(), [(false, false)]);
 }
 
-/// A payload that contains the base of its own engine.
+/// A payload that contains the base (the layer's handle) of its own engine.
 struct Weakly(Base<Weakly>);
 
 #[test]

@@ -16,7 +16,7 @@ use tourbillon::{Builder, Engine, Fired};
 
 const CHILD: &str = "TOURBILLON_FIRST_CALL_CHILD";
 const PROCESSES: usize = 20;
-/// The number of figures: an engine with its first timer, and the first timeout of a future.
+/// The number of figures from a child: for an engine with its first timer, and for the first timeout of a future.
 const FIGURES: usize = 2;
 
 fn timed(f: impl FnOnce()) -> Duration {
@@ -25,7 +25,8 @@ fn timed(f: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Calls `f` while other threads run. They rest, or they are busy and more than there are cores.
+/// Calls `f` while other threads run. If `are_busy`, they compute, and are more than there are cores. Otherwise they
+/// rest.
 fn beside_others<R>(are_busy: bool, f: impl FnOnce() -> R) -> R {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -58,7 +59,7 @@ fn first_timeout() {
     assert_eq!(pin!(timeout).poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
 }
 
-/// Runs a child, and returns its figures in microseconds.
+/// Runs a child process, and returns its figures in microseconds.
 fn figures_of_a_child(kind: &str) -> [u128; FIGURES] {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])
@@ -72,7 +73,7 @@ fn figures_of_a_child(kind: &str) -> [u128; FIGURES] {
     [figures.next().unwrap(), figures.next().unwrap()]
 }
 
-/// Runs several children, and returns the median and the maximum of each figure.
+/// Runs several child processes. Returns the median and the maximum of each figure.
 fn medians_and_maxima(kind: &str) -> [(u128, u128); FIGURES] {
     let children: Vec<_> = (0..PROCESSES).map(|_| figures_of_a_child(kind)).collect();
     std::array::from_fn(|figure| {

@@ -10,38 +10,38 @@ use support::{HOUR, MS, assert_settled};
 use tourbillon::{Armed, Builder, Cancel, Disarm, Engine, Fired, Timer, TimerId};
 
 const THREADS: usize = 2;
-/// The number of operations of each thread.
+/// The number of operations that each thread makes.
 const OPERATIONS: usize = 3_000_000;
-/// The number of timers that each thread has at a time.
+/// The number of timers that each thread has at the same time.
 const RING: usize = 500;
 const LANE: usize = 4_096;
-/// The largest number of tickets. The crate's page states the bound for the wheels. To this come the tickets in the
-/// lanes, which a shard may drain into the wheels while it sweeps.
+/// The largest permitted number of tickets (entries of timers). The crate's page states the bound for the wheels. The
+/// tickets in the lanes (threads' queues) are added, because a shard may drain them into the wheels while it sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
-/// The allowed growth of resident memory after the first tenth. It is twice the memory of all these tickets, and some
-/// pages. One byte for each operation would exceed it.
+/// The permitted growth of resident memory after the first tenth, in KiB. It is twice the memory of the permitted
+/// tickets, and some pages. A growth of one byte for each operation would exceed it.
 const GROWTH_KIB: usize = 4 * 1_024;
 
-/// Returns the resident memory of this process, or `None` if the system does not show it.
+/// Returns this process's resident memory, in KiB. `None` if the system does not show it.
 fn resident_kib() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
-/// A way to use timers. `step` makes one operation with a thread's timer.
+/// A way to use timers. `step` makes one operation with one of a thread's timers.
 trait Usage: Sync {
     type Slot: Send;
     fn begin(&self, engine: &Engine<usize>) -> Self::Slot;
     fn step(&self, engine: &Engine<usize>, slot: &mut Self::Slot, n: usize);
 }
 
-/// Returns a delay of more than an hour, different for each `n`.
+/// Returns a delay of more than an hour. Each `n` gives another delay.
 fn far(n: usize) -> Duration {
     HOUR + Duration::from_micros(n as u64)
 }
 
-/// The usage of owned timers that are armed and disarmed in turn.
+/// Owned timers are armed and disarmed in turn.
 struct ArmAndDisarm;
 
 impl Usage for ArmAndDisarm {
@@ -61,7 +61,7 @@ impl Usage for ArmAndDisarm {
     }
 }
 
-/// The usage of owned timers that are made, armed and dropped.
+/// Owned timers are made, armed and dropped.
 struct MakeAndDrop;
 
 impl Usage for MakeAndDrop {
@@ -78,7 +78,7 @@ impl Usage for MakeAndDrop {
     }
 }
 
-/// The usage of timers that are scheduled and cancelled.
+/// One-shot timers are scheduled and cancelled.
 struct ScheduleAndCancel;
 
 impl Usage for ScheduleAndCancel {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
 
-/// Returns how often the engine's threads have slept.
+/// Returns how often the engine's threads have gone to sleep.
 fn sleeps() -> u64 {
     let count = |folder: fs::DirEntry| {
         // A thread may have ended since the folder was listed.
@@ -21,7 +21,7 @@ fn sleeps() -> u64 {
     tasks.filter_map(|folder| count(folder.ok()?)).sum()
 }
 
-/// A watching thread watches a shard only while the shard's thread runs handlers.
+/// A thread watches a shard only while the shard's thread runs handlers. Afterwards no thread wakes.
 #[test]
 fn no_thread_wakes_once_the_handlers_have_returned() {
     let (report, reports) = mpsc::channel();

@@ -13,7 +13,7 @@ use tourbillon::{Builder, Clock, Engine, Fired, ManualClock, Timestamp};
 const THREADS: u32 = 8;
 const SHARDS: usize = 4;
 
-/// Moves the clock on several threads, by `each` steps of a tick on each thread.
+/// Moves the clock from several threads at the same time. Each thread makes `each` steps of a tick.
 fn step(clock: &ManualClock, each: u32) {
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -26,7 +26,7 @@ fn after_steps(each: u32) -> Timestamp {
     Timestamp::ZERO + MS * THREADS * each
 }
 
-/// Makes an engine on `clock`. Also returns a counter of the fired timers.
+/// Makes an engine on `clock`, and a counter of the fired timers.
 fn counting(clock: &ManualClock) -> (Engine<()>, Arc<AtomicU64>) {
     let fired = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&fired);

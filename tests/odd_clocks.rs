@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, Rng, assert_settled, wait_until};
 use tourbillon::{Builder, Clock, Engine, Fired, SystemClock, Timestamp};
 
-/// A clock that changes the time of the system's clock by a function.
+/// The system's clock, with its time changed by a function.
 struct Bent<F>(F);
 
 impl<F: Fn(Timestamp) -> Timestamp + Send + Sync> Clock for Bent<F> {
@@ -23,7 +23,7 @@ fn bent(f: impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static) -> Builder {
     Builder::new().clock(Bent(f)).shards(2).workers(1).unpinned()
 }
 
-/// Returns a function that sets the time forward or back by this number of nanoseconds.
+/// Returns a function that sets a time forward or back by the number in `nanos`.
 fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static {
     let nanos = Arc::clone(nanos);
     move |true_time| {
@@ -32,7 +32,8 @@ fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp
     }
 }
 
-/// Makes an engine that logs the payloads that fire. Its handler checks that nothing is early by the engine's clock.
+/// Makes an engine that logs the payloads of its firings. Its handler checks that no timer is early by the engine's
+/// clock.
 fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -47,7 +48,7 @@ fn assert_nothing_panicked(engine: &Engine<u64>) {
     assert_eq!(engine.handle().stats().total.panics, 0, "a handler found itself early");
 }
 
-/// Waits for `time`, and returns the number of turns of all shards during the wait.
+/// Waits for `time`. Returns the number of turns that all shards made during the wait.
 fn turns_in(time: Duration, engine: &Engine<u64>) -> u64 {
     let before = engine.handle().stats().total.turns;
     thread::sleep(time);
@@ -146,8 +147,8 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert_settled(&engine.handle().stats());
 }
 
-/// The clock steps back inside a handler that also starts an engine. The shard was about to sleep for a short time. A
-/// shard looks for engines that have joined only before a long sleep. So this sleep must not become long.
+/// The clock steps back inside a handler that also starts an engine. The shard was about to sleep for a short time. It
+/// checks for new engines only before a long sleep, so this sleep must not become long.
 #[test]
 fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
     let back = Arc::new(AtomicU64::new(0));

@@ -9,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns all Markdown files, also those with generated tables.
+/// Returns the paths of all Markdown files, including those with generated tables.
 fn pages() -> Vec<PathBuf> {
     let folders = [
         "",
@@ -42,7 +42,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the targets of a page's links and images, except those on other sites.
+/// Returns the targets of a page's links and images. Leaves out links to other sites.
 fn targets(page: &str) -> Vec<&str> {
     let after = page.split("](").skip(1);
     let targets = after.filter_map(|rest| Some(rest.split_once(')')?.0));
@@ -60,7 +60,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     headings.map(slug).collect()
 }
 
-/// Returns the reason why a link of a page leads nowhere, or `None` if the link is right.
+/// Returns the reason why a link on `page` leads nowhere. `None` if the link is right.
 fn broken(page: &Path, target: &str) -> Option<String> {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
     let path = if file.is_empty() { page.to_owned() } else { page.parent()?.join(file) };
@@ -114,7 +114,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     sources
 }
 
-/// Returns the tests that the rows of tables name. A test is a path in backticks whose last part is a sentence. Shorter
+/// Returns the tests that the text's tables name. A test is a path in backticks whose last part is a sentence. Shorter
 /// names are not tests.
 fn named_tests(text: &str) -> Vec<&str> {
     let rows = text.lines().filter_map(|line| line.trim_start_matches("//! ").strip_prefix("| "));
@@ -128,7 +128,7 @@ fn last_of(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Returns whether a source has the function, in the folders and the file that its path names.
+/// Returns whether a source has the test's function, in the folders and the file that the test's path names.
 fn exists(test: &str, sources: &[(String, String)]) -> bool {
     let function = format!("fn {}(", last_of(test));
     // The module `tests` of unit tests is not a file.
@@ -175,7 +175,7 @@ fn a_test_that_is_gone_is_found() {
     }
 }
 
-/// Returns the numbers in a text, as the book writes them.
+/// Returns the numbers in a text, in the format that the benchmark book uses.
 fn numbers(text: &str) -> Vec<&str> {
     let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
     parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty()).collect()

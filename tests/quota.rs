@@ -13,14 +13,14 @@ use std::process::Command;
 use tourbillon::{Builder, Fired};
 
 const CHILD: &str = "TOURBILLON_QUOTA_CHILD";
-/// The environment variable with the root folder of a child.
+/// The environment variable that gives a child process its root folder.
 const ROOT: &str = "TOURBILLON_QUOTA_ROOT";
 
-/// A control group, which is removed when this value is dropped.
+/// A control group (cgroup) of Linux. Dropping the value removes the group.
 struct Group(PathBuf);
 
 impl Group {
-    /// Makes a group that grants half a core, of the second version or else of the first version.
+    /// Makes a control group with a quota of half a core. The group has version 2, or else version 1.
     fn of_half_a_core() -> io::Result<Self> {
         let name = format!("tourbillon-{}", std::process::id());
         let unified = Path::new("/sys/fs/cgroup");
@@ -93,27 +93,27 @@ fn half_a_core_is_one_shard() {
 
 // --- Trees ---
 
-/// The file that shows the process's place among the control groups of the second version.
+/// The file that shows the process's place among the control groups (cgroups) of version 2.
 const IN_V2: (&str, &str) = ("proc/self/cgroup", "0::/a/b/c\n");
 const IN_V1: (&str, &str) =
     ("proc/self/cgroup", "9:memory:/a\n4:cpu,cpuacct:/a/b/c\n1:name=systemd:/elsewhere\n0::/\n");
 
-/// The expected number of shards of an engine by default.
+/// The default number of shards that an engine must have.
 #[derive(Clone, Copy)]
 enum Shards {
     One,
-    /// A shard for each core.
+    /// A shard for each core of the machine.
     All,
-    /// Two shards, or one shard if the machine has one core.
+    /// Two shards. One shard if the machine has one core.
     Two,
 }
 
-/// A tree of control groups: its name, its files with their contents, and the expected number of shards. The quota is
-/// rounded down to whole cores, but at least to one core.
+/// A tree of control groups (cgroups): its name, its files with their contents, and the expected number of shards. The
+/// quota is rounded down to whole cores, but at least to one core.
 type Tree<'a> = (&'a str, &'a [(&'a str, &'a str)], Shards);
 
-/// Trees of the second version. A group has one file with `quota period`, and so has each group above it, except the
-/// root.
+/// Trees of control groups (cgroups) of version 2. A group and each group above it, except the root, has one file with
+/// `quota period`.
 const TREES_OF_V2: [Tree<'_>; 12] = [
     ("half a core", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "50000 100000\n")], Shards::One),
     (
@@ -161,10 +161,10 @@ const TREES_OF_V2: [Tree<'_>; 12] = [
     ("nothing", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "")], Shards::All),
 ];
 
-/// The file whose presence shows that groups are of the second version.
+/// A file whose presence shows that control groups (cgroups) have version 2.
 const V2_IS_HERE: (&str, &str) = ("sys/fs/cgroup/a/b/c/cgroup.controllers", "cpu memory\n");
 
-/// Trees of the first version. Quota and period each have a file, and each controller has a mount.
+/// Trees of control groups (cgroups) of version 1. Quota and period each have a file, and each controller has a mount.
 const TREES_OF_V1: [Tree<'_>; 9] = [
     (
         "half a core",
@@ -242,14 +242,14 @@ const TREES_OF_V1: [Tree<'_>; 9] = [
     ("no group", &[IN_V1], Shards::All),
 ];
 
-/// Trees of neither version. An empty path is not tested: the standard library panics at it, and the kernel never
-/// writes it.
+/// Trees of control groups (cgroups) of neither version. An empty path is left out: the standard library panics at it,
+/// and the kernel never writes it.
 const OTHER_TREES: [Tree<'_>; 2] = [
     ("nothing at all", &[], Shards::All),
     ("no line that is one", &[("proc/self/cgroup", "garbage\n\n:\n")], Shards::All),
 ];
 
-/// A folder with a tree, which is removed when this value is dropped.
+/// A folder that contains a tree of control groups (cgroups). Dropping the value removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {

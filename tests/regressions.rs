@@ -32,7 +32,8 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
     assert_eq!(engine.handle().stats().fired, 80_000);
 }
 
-/// Timers are cancelled in two waves. The second wave comes while the first is swept, or after that.
+/// Timers are cancelled in two waves, and their tickets (entries in the wheel) must go. The second wave comes while the
+/// first is swept, or later.
 #[test]
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
     let engine = Builder::new().shards(1).inline().start(|_: Fired<'_, u64>| {}).unwrap();
@@ -125,8 +126,8 @@ fn a_large_payload_takes_memory_for_few() {
     assert_eq!(engine.handle().stats().fired, 1);
 }
 
-/// An arming that waited for room in its lane was already in force. So the old ticket fired the timer, and then its own
-/// ticket did.
+/// An arming waited for room in its lane (a thread's queue), and was already in force. The old ticket fired the timer,
+/// and then the new ticket fired it again.
 #[test]
 fn an_arming_that_waits_for_room_fires_once() {
     let stall = Gate::new();
@@ -172,7 +173,7 @@ fn an_arming_that_waits_for_room_fires_once() {
     assert_eq!(fired.len(), 1);
 }
 
-/// A dropped handle had left its payload to a worker. The shutdown held its own lock while it dropped that payload.
+/// A dropped handle had left its payload to a worker. The shutdown dropped that payload while it held its own lock.
 #[test]
 fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it() {
     struct ShutsDown(Option<Handle<ShutsDown>>);
@@ -205,7 +206,7 @@ fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it(
     });
 }
 
-/// A shard reads a moment, and then the clock steps back. The moment must not decide about a deadline that was set
+/// A shard reads the time, and then the clock steps back. The old reading must not decide about a deadline that was set
 /// afterwards.
 #[test]
 fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
@@ -242,7 +243,8 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     lock(&second).take();
 }
 
-/// One-shots are cancelled, and owned timers are dropped, when their tickets are already in the wheel.
+/// One-shots are cancelled and owned timers are dropped after their tickets (entries) have reached the wheel. They cost
+/// hardly a turn.
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
     let mut engine = Builder::new().driven(|_| panic!("nothing is armed")).unwrap();

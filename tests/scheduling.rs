@@ -55,7 +55,7 @@ mod on_linux {
     const SKIPPED: i32 = 77;
     const NOBODY: libc::uid_t = 65_534;
 
-    /// The first version of `struct sched_attr` (sched_setattr(2)).
+    /// The first version of Linux's `struct sched_attr` (sched_setattr(2)).
     #[repr(C)]
     #[derive(Clone, Copy, Debug, Default)]
     struct Attributes {
@@ -69,7 +69,8 @@ mod on_linux {
         period: u64,
     }
 
-    /// Returns how a thread is scheduled, or `None` if it has ended. Thread zero is the calling thread.
+    /// Returns the scheduling attributes of a thread. `None` if the thread has ended. Thread zero is the calling
+    /// thread.
     fn attributes_of(thread: libc::c_long) -> Option<Attributes> {
         let mut attributes = Attributes::default();
         let size = size_of::<Attributes>();
@@ -95,7 +96,7 @@ mod on_linux {
             .collect()
     }
 
-    /// Returns whether the system lets each thread choose its time slice, as Linux does since 6.12.
+    /// Returns whether the system lets each thread choose its time slice. Linux does from version 6.12 on.
     fn has_slices() -> bool {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -156,7 +157,7 @@ mod on_linux {
         assert_eq!(engine.handle().stats().priorities_refused, 0);
     }
 
-    /// Gives up, for good, the privilege and the limit that let this process raise its priority.
+    /// Gives up, for the rest of the process's life, the privilege and the limit that permit a higher priority.
     fn become_nobody() {
         const CAP_SYS_NICE: libc::c_int = 23;
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

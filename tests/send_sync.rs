@@ -16,7 +16,7 @@ use tourbillon::{
     TimerRef, Timestamp, Unfired,
 };
 
-/// A payload that may be sent to another thread, but not shared.
+/// A payload that can be sent to another thread, but not shared between threads.
 type Payload = Cell<u64>;
 
 fn send<T: Send>() {}

@@ -18,10 +18,10 @@ use tourbillon::{
 };
 
 const STEPS: usize = 3_000;
-/// The payloads of owned timers begin at this number.
+/// The smallest payload of an owned timer. Other timers have smaller payloads.
 const OWNED: u64 = 1 << 32;
 
-/// The way in which a timer's payload came back.
+/// The way in which a timer ended and its payload came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Fired,
@@ -29,16 +29,16 @@ enum End {
     Returned,
 }
 
-/// An owned timer, and the deadline for which it is armed.
+/// An owned timer, and the deadline for which it is armed. `None` while it is disarmed.
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
-    /// The moment at which the timer was armed for that deadline. The deadline may have passed by then.
+    /// The moment at which the timer was last armed. Its deadline may have passed by then.
     since: Timestamp,
 }
 
 impl Owned {
-    /// Returns the moment from which on the timer is late.
+    /// Returns the moment at which the timer is due. `None` if it is not armed.
     fn due(&self) -> Option<Timestamp> {
         self.deadline.map(|deadline| deadline.max(self.since))
     }
@@ -48,21 +48,21 @@ impl Owned {
 struct World {
     rng: Rng,
     tick: Duration,
-    /// The current id and deadline of each timer that has not ended.
+    /// The id and the deadline of each one-shot that has not ended. The key is the payload.
     live: BTreeMap<u64, (TimerId, Timestamp)>,
-    /// Every id so far, with its payload.
+    /// All ids so far, each with its timer's payload.
     ids: Vec<(TimerId, u64)>,
     ends: Vec<(u64, End, Timestamp)>,
     payloads: u64,
     owned: BTreeMap<u64, Owned>,
-    /// The number of owned timers that were ever made.
+    /// The number of owned timers made so far.
     made: u64,
     shots: Vec<(u64, Timestamp, Timestamp)>,
-    /// The owned timer whose handler runs at the moment.
+    /// The owned timer whose handler is running. `None` if no such handler runs.
     running: Option<u64>,
     running_was_dropped: bool,
     in_handler: bool,
-    /// Whether time passes without a turn of the engine.
+    /// Whether time passes at present without turns of the engine.
     stalled: bool,
     panics: u64,
 }
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Chooses an owned timer. Inside a handler, this is often the handler's own timer.
+    /// Chooses an owned timer. Inside a handler, the choice is often the handler's own timer.
     fn any_owned(&mut self) -> Option<u64> {
         match self.running {
             Some(running) if !self.running_was_dropped && self.rng.chance(50) => Some(running),
@@ -250,7 +250,7 @@ impl World {
         self.ends.push((payload, end, at));
     }
 
-    /// Acts as the handler of a timer. Returns false if the handler must panic.
+    /// Acts as a timer's handler: makes random calls. Returns false if the handler must panic.
     fn on_fire(&mut self, timer: &Fired<'_, u64>) -> bool {
         let engine = timer.engine();
         let now = engine.now();
@@ -289,7 +289,7 @@ impl World {
         !panics
     }
 
-    /// Makes the calls that an owned timer's handler makes through its `TimerRef`.
+    /// Makes random calls on an owned timer through the `TimerRef` that its handler gets.
     fn last_word(&mut self, payload: u64, timer: TimerRef<'_, u64>, now: Timestamp) {
         let dropped = self.running_was_dropped;
         if self.rng.chance(40) {
@@ -315,10 +315,10 @@ impl World {
     }
 }
 
-/// The outcome of a seed: the ends of the scheduled timers, and the firings of the owned timers, both in order.
+/// The outcome of a seed: the ends of the one-shots in order, and the firings of the owned timers in order.
 type Outcome = (Vec<(u64, End, Timestamp)>, Vec<(u64, Timestamp, Timestamp)>);
 
-/// Runs one seed. Returns its outcome.
+/// Runs the simulation with one seed. Returns its outcome.
 fn simulate(seed: u64) -> Outcome {
     let mut rng = Rng::new(!seed);
     let tick = Duration::from_nanos(1_000 + rng.below(3_000_000));
@@ -384,7 +384,7 @@ fn simulate(seed: u64) -> Outcome {
     (world.ends.clone(), world.shots.clone())
 }
 
-/// The payload of panics that handlers raise on purpose.
+/// The payload of a panic that a handler raises on purpose.
 struct Planned;
 
 #[test]

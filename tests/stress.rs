@@ -21,34 +21,34 @@ use tourbillon::{
 };
 
 const PRODUCERS: usize = 4;
-/// The number of threads that have owned timers, and the number of timers of each.
+/// The number of threads that have owned timers.
 const OWNERS: usize = 2;
 const OWN_TIMERS: usize = 40;
-/// The number of timers that all owners arm, disarm and drop.
+/// The number of owned timers that all owners share: each owner arms, disarms and drops them.
 const SHARED_TIMERS: usize = 8;
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
-/// The number of ids that a producer remembers, to cancel or move the timers later.
+/// The number of ids that a producer remembers. The producer cancels or moves their timers later.
 const MEMORY: usize = 512;
 
-/// The payload of a scheduled timer or of an owned timer.
+/// The payload of a timer: of a one-shot, or of an owned timer.
 #[derive(Clone)]
 enum Load {
     Once(usize),
     Owned(Arc<Book>),
 }
 
-/// The record of an owned timer. The timer's payload is a reference to this record. The count of references shows
-/// whether all payloads are gone.
+/// The record of an owned timer. The timer's payload refers to the record, and the number of references shows whether
+/// all payloads are gone.
 struct Book {
-    /// The last deadlines for which the timer's only owner armed it, by their numbers. `None` if several threads arm
-    /// the timer.
+    /// The last deadlines for which the timer's only owner armed it. A deadline's number gives its place. `None` if
+    /// several threads arm the timer.
     deadlines: Option<[AtomicU64; Book::DEADLINES]>,
-    /// The number of deadlines so far.
+    /// The number of deadlines for which the timer was armed so far.
     armed: AtomicU64,
-    /// Deadlines with lower numbers are void. Either a later deadline was acknowledged as pending, or the timer was
-    /// disarmed.
+    /// The lowest number of a deadline that is not void. A later deadline that was acknowledged as pending, or a
+    /// disarm, makes deadlines void.
     void_before: AtomicU64,
-    /// The deadline for which the timer's own handler armed it.
+    /// The deadline for which the timer's own handler last armed it.
     armed_inside: AtomicU64,
     runs: AtomicBool,
     fired: AtomicU64,
@@ -81,7 +81,7 @@ impl Book {
         self.void_before.store(number, Ordering::SeqCst);
     }
 
-    /// Returns whether a handler may run for `deadline`, as far as the test can know.
+    /// Returns whether the timer may fire for `deadline`, as far as the test knows.
     fn is_good(&self, deadline: Timestamp) -> bool {
         let Some(deadlines) = &self.deadlines else { return true };
         let from = self.void_before.load(Ordering::SeqCst);
@@ -98,22 +98,22 @@ fn place_of(number: u64) -> usize {
     usize::try_from(number % Book::DEADLINES as u64).expect("a place")
 }
 
-/// The end of each payload, and the counts of the owned timers.
+/// The record of each payload's end, and the counts of the owned timers.
 struct Ledger {
     seen: Vec<AtomicU8>,
     fired: AtomicU64,
-    /// The number of payloads that a cancel returned.
+    /// The number of payloads that cancels returned.
     cancelled: AtomicU64,
     refused: AtomicU64,
     early: AtomicU64,
     submitted: AtomicUsize,
     over: AtomicBool,
     owned_fired: AtomicU64,
-    /// The number of firings for a deadline that was not in force.
+    /// The number of firings of owned timers for a deadline that was not in force.
     stray: AtomicU64,
-    /// The number of handlers that ran while another run of the same timer was under way.
+    /// The number of handlers that began while another handler of the same timer ran.
     overlapping: AtomicU64,
-    /// The number of owners that pause half-way.
+    /// The number of owners that have reached their pause half-way through the test.
     rested: AtomicUsize,
 }
 
@@ -132,7 +132,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Handles all timers of the engine.
+    /// Records the firing of a timer. The engine's handler calls this.
     fn on_fire(&self, fired: &Fired<'_, Load>) {
         if fired.engine().now() < fired.deadline {
             self.early.fetch_add(1, Ordering::Relaxed);
@@ -166,20 +166,20 @@ impl Ledger {
     }
 }
 
-/// An owned timer, and the record that its owner and its handler share.
+/// An owned timer, and its record. The timer's owner and handler share the record.
 struct Own {
     timer: Timer<Load>,
     book: Arc<Book>,
 }
 
-/// A thread with owned timers.
+/// A thread that makes, arms and drops owned timers.
 struct Owner<'a> {
     engine: &'a Engine<Load>,
     ledger: &'a Ledger,
     rng: Rng,
     own: Vec<Own>,
     shared: Vec<Arc<Timer<Load>>>,
-    /// Every record so far.
+    /// The records of all timers that this owner has made.
     books: Vec<Arc<Book>>,
 }
 
@@ -220,7 +220,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Makes an operation on an own timer or on a shared timer.
+    /// Makes a random operation on an own timer or on a shared timer.
     fn act(&mut self) -> Result<(), ArmError> {
         // Some timers come due during this sleep.
         if self.rng.chance(1) {
@@ -247,7 +247,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Waits until all timers of this owner have come due. By then no thread disarms them any more.
+    /// Waits until all timers of this owner have come due. No thread disarms them during the wait.
     fn rest(&mut self) {
         let mut before = Vec::new();
         for at in 0..OWN_TIMERS {
@@ -262,7 +262,8 @@ impl Owner<'_> {
         self.ledger.rested.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Acts until the shutdown.
+    /// Makes operations until the shutdown. Pauses when half of `timers`, the number of all one-shots, have been
+    /// submitted.
     fn run(mut self, timers: usize) -> Self {
         for _ in 0..OWN_TIMERS {
             self.make().expect("the shutdown waits for this");
@@ -275,7 +276,7 @@ impl Owner<'_> {
         self
     }
 
-    /// Drops the timers after the shutdown. Returns the records of all timers that this owner ever had.
+    /// Drops the owner's timers after the shutdown. Returns the records of all timers that this owner made.
     fn end(self) -> Vec<Arc<Book>> {
         for Own { timer, .. } in &self.own {
             assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
@@ -290,7 +291,7 @@ struct Producer<'a> {
     ledger: &'a Ledger,
     rng: Rng,
     memory: Vec<TimerId>,
-    /// The ids for the next thread, which cancels their timers.
+    /// The channel to the next producer. It carries ids whose timers the next producer cancels.
     to_next: SyncSender<TimerId>,
     from_previous: Receiver<TimerId>,
 }
@@ -361,8 +362,8 @@ fn every_timer_ends_once_and_none_early() {
     stress(Builder::new().workers(2));
 }
 
-/// Every timer ends once and none is early, without a pool of workers. For the thread sanitizer, only the engine's own
-/// code runs.
+/// Every timer ends once and none is early, on an engine without workers. Under the thread sanitizer, only the engine's
+/// own code runs.
 #[test]
 fn every_timer_ends_once_and_none_early_inline() {
     stress(Builder::new().inline());
@@ -464,7 +465,7 @@ fn stress(builder: Builder) {
     assert!(books.iter().all(|book| Arc::strong_count(book) == 1), "a payload was not dropped");
 }
 
-/// Waits for `enough` ends, as long as there is progress.
+/// Waits until `enough` timers have been submitted. Fails if the producers make no progress.
 fn wait_until_progress(ledger: &Ledger, enough: usize) {
     while ledger.submitted.load(Ordering::Relaxed) < enough {
         let before = ledger.submitted.load(Ordering::Relaxed);

@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired};
 
 const MS: Duration = Duration::from_millis(1);
-/// The longest wait for events that should come at once. The machine may be busy with other tests.
+/// The longest wait for an event that should come at once. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest wait of a handler for other handlers, which should run some milliseconds later.
+/// The longest time that a handler waits for other handlers. They should run some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// The action of a timer's handler.
+/// The action that a timer's handler takes.
 enum Act {
-    /// Blocks until other handlers have run, and reports whether they have.
+    /// The handler blocks until other handlers have run, and reports whether they have.
     AwaitOthers(Others),
-    /// Waits for a message, or for the end of its sender.
+    /// The handler waits for a message, or for the end of the message's sender.
     Block(mpsc::Receiver<()>),
-    /// Reports the name of its thread, then waits as `Block` does.
+    /// The handler reports its thread's name, and then waits as with `Block`.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// Reports. The first such handler on the shard's own thread also blocks, and so does the first on any other
-    /// thread.
+    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first on any
+    /// other thread.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
-    /// Lets another handler go on, and then runs for a while itself.
+    /// The handler lets another handler go on, and then runs for a while itself.
     Release(mpsc::Sender<()>),
 }
 
 type Gate = Mutex<Option<mpsc::Receiver<()>>>;
 
-/// A wait of a handler for this number of reports from other handlers.
+/// A handler's wait for `number` reports from other handlers.
 struct Others {
     begun: mpsc::Sender<()>,
     reports: mpsc::Receiver<thread::ThreadId>,
@@ -71,7 +71,7 @@ fn act(fired: Fired<'_, Act>) {
     }
 }
 
-/// A handler returns only when the others have run: timers of its own batch, and timers that are scheduled after it has
+/// A handler returns only when other timers have fired: timers of its own batch, and timers scheduled after it has
 /// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. A
 /// takeover needs only a small part of the time that the test allows. If each takeover took a second, the time would
 /// not suffice.
@@ -98,7 +98,8 @@ fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     assert!(begin.elapsed() < PATIENCE, "{:?} for 25 takeovers", begin.elapsed());
 }
 
-/// While handlers are quick, the watching thread looks rarely.
+/// While handlers are quick, the watching thread rarely checks the shard. A handler that then blocks still holds up no
+/// other timer.
 #[test]
 fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
     let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
@@ -152,7 +153,7 @@ fn a_watching_thread_that_has_a_job_is_followed_by_another() {
     }
 }
 
-/// Every worker is blocked. No timer can fire, but everything else goes on.
+/// A handler blocks every worker. No timer can fire, but the shard still drains its lanes (threads' queues to it).
 #[test]
 fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {
     let engine = Builder::new().shards(1).workers(1).lane_capacity(64).start(act).unwrap();
@@ -228,7 +229,7 @@ fn every_timer_fires_once_while_leaders_change() {
     assert!(takeovers > 0, "no leader was held up");
 }
 
-/// A shutdown comes while handlers block. It waits for these handlers, and returns the other timers.
+/// A shutdown comes while handlers block. The shutdown waits for these handlers, and returns the other timers.
 #[test]
 fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     let engine = Builder::new().shards(1).workers(1).start(act).unwrap();
@@ -247,7 +248,7 @@ fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     opener.join().unwrap();
 }
 
-/// Quick handlers stay on one thread, without a second wake-up.
+/// Quick handlers stay on the shard's own thread. No second thread wakes.
 #[test]
 fn quick_handlers_run_on_the_shards_own_thread() {
     // The system may take the thread from its core for longer than a handler's time limit. Then another thread takes
@@ -267,8 +268,8 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
-/// The first leader's handler returns while the thread that took its shard over runs a handler itself. So the first
-/// leader leads again, and from then on it is the thread to be woken.
+/// The first leader's handler returns while the thread that took the shard over runs a handler itself. The first leader
+/// leads the shard again. From then on, armings wake that thread.
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {
@@ -293,8 +294,8 @@ fn a_leader_that_leads_again_is_woken() {
     }
 }
 
-/// A shard's only permit is in use elsewhere, so the shard pushes jobs all the time. This must not keep the watching
-/// thread from its checks.
+/// A shard's only permit is in use elsewhere, so the shard pushes jobs all the time. The watching thread must still
+/// make its checks.
 #[test]
 fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();

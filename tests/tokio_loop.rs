@@ -20,8 +20,8 @@ fn runtime(workers: usize) -> Runtime {
     runtime.worker_threads(workers).enable_time().build().unwrap()
 }
 
-/// Arms timeouts while the task sleeps for an hour, until the deadline of another timeout. If an arming does not wake
-/// the task, its timeout passes only after that hour.
+/// Arms timeouts while the task that turns the shard sleeps for an hour, until another timeout's deadline. An arming
+/// that does not wake the task lets its timeout pass only after the hour.
 fn each_arming_wakes_the_task(workers: usize) {
     const ARMINGS: usize = 200;
     let (shards, mut loops) = Builder::new().loops(1).unwrap();
@@ -60,7 +60,7 @@ fn each_arming_wakes_the_task_on_several_threads() {
 
 // --- The example ---
 
-/// Returns the path of the example's binary, which is beside the folder of this test's binary.
+/// Returns the path of the example's binary. The binary is in the folder `examples` beside this test's folder.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).expect("in target/<profile>/deps");
@@ -69,7 +69,7 @@ fn example() -> PathBuf {
     example
 }
 
-/// Runs the example to its end. Returns its output.
+/// Runs the example to its end, and returns the example's output.
 fn run(arguments: &[String]) -> String {
     let mut command = Command::new(example());
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -90,7 +90,7 @@ fn run(arguments: &[String]) -> String {
 
 /// Runs the example. Each timeout passes, although every arming is for an earlier moment than the end of the task's
 /// sleep. With a single timeout, the task sleeps without a limit when the timeout is armed. The lateness of timeouts
-/// depends on the machine. `each_arming_wakes_the_task` shows that no wake is lost.
+/// depends on the machine. The test `each_arming_wakes_the_task` shows that no wake is lost.
 fn all_timeouts_pass(workers: u16) {
     for tasks in [1, 500] {
         let timing = ["--first=20", "--spread=300"].map(str::to_owned);

@@ -22,32 +22,32 @@ const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 pub(crate) struct CascadingWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// A bit for each slot of a level, set if the slot has timers.
+    /// For each slot of the level, a bit. A set bit means that the slot has timers.
     occupied: [u64; LEVELS as usize],
-    /// The coarse slot that is being emptied. It begins at `position`.
+    /// The coarse slot that the wheel is emptying. The slot begins at `position`.
     open: Option<u32>,
 }
 
-/// The work that a step has done.
+/// The work that a single step of the wheel has done.
 pub(crate) enum Step {
     Fire(Payload),
     /// A timer was moved to a finer level.
     Move,
-    /// No work is left up to the given tick.
+    /// No timer is left to fire or to move up to the given tick.
     Settled,
 }
 
 impl CascadingWheel {
-    /// Returns the slot for a tick. The level is that of the highest digit in which tick and position differ, and the
-    /// slot is the tick's digit there.
+    /// Returns the slot for a tick. The highest digit in which `tick` and the position differ names the level. The
+    /// digit of `tick` there is the slot.
     #[inline]
     fn list_for(&self, tick: u64) -> u32 {
         let level = ((tick ^ self.position) | u64::from(SLOTS - 1)).ilog2() / BITS;
         level * SLOTS + digit(tick, level)
     }
 
-    /// Returns the first occupied slot and its beginning. The slots of a fine level begin before those of all coarser
-    /// levels.
+    /// Returns the first occupied slot and the tick at which the slot begins. The slots of a fine level begin before
+    /// those of all coarser levels.
     #[inline]
     fn next_slot(&self) -> Option<(u32, u64)> {
         let levels = self.occupied.iter().zip(0..);

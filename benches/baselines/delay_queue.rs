@@ -24,13 +24,13 @@ const SLOTS: u32 = 1 << BITS;
 pub(crate) struct DelayQueueWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// The beginning of each slot; `None` if the slot is not in the queue.
+    /// The tick at which each slot begins. `None` for a slot outside the queue.
     begins: Vec<Option<u64>>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl DelayQueueWheel {
-    /// Returns the slot for a timer. Puts the slot into the queue if it is not there yet.
+    /// Returns the slot for a timer's tick. Puts the slot into the queue if the slot is missing there.
     #[inline]
     fn slot_for(&mut self, tick: u64) -> u32 {
         let number_at = |level: u32| tick >> (level * BITS);
@@ -54,7 +54,7 @@ impl DelayQueueWheel {
         self.begins.resize(lists, None);
     }
 
-    /// Fires the timers of a slot that begins now, or inserts them again.
+    /// Fires the timers of a slot whose first tick has come. Timers that are not due are inserted again.
     fn flush(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
         if list < SLOTS {
             return self.wheel.drain(list, fire);

@@ -22,7 +22,7 @@ pub(crate) struct DurationFifos {
     position: u64,
     fifos: Lists<u64>,
     by_duration: KeyMap<u32>,
-    /// The deadline of the first timer of each list.
+    /// The deadline of the first timer in each list. The index is the number of the list.
     firsts: Vec<u64>,
     /// The tick before which no timer is due.
     earliest: u64,

@@ -14,7 +14,7 @@ use crate::common::{Payload, Timers};
 
 pub(crate) struct IndexHeap<const ARITY: usize> {
     heap: Vec<Entry>,
-    /// The place of each timer in the heap. The index is the timer's slot.
+    /// Each timer's index in the heap. The index in this vector is the timer's slot.
     places: Vec<u32>,
     slots: Slots,
 }
@@ -32,7 +32,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.places[entry.id.index as usize] = place as u32;
     }
 
-    /// Puts `entry` at the free place `place`, or moves it up from there.
+    /// Puts `entry` into the heap at the free index `place`, or moves it towards the root from there.
     #[inline]
     fn sift_up(&mut self, mut place: usize, entry: Entry) {
         while place > 0 {
@@ -46,7 +46,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.set(place, entry);
     }
 
-    /// Puts `entry` at the free place `place`, or moves it down from there.
+    /// Puts `entry` into the heap at the free index `place`, or moves it towards the leaves from there.
     #[inline]
     fn sift_down(&mut self, mut place: usize, entry: Entry) {
         while let Some(child) = self.least_child(place)

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Fibonacci hashing. The high bits are added to the low bits, since the table takes the place from the low bits and
-/// the tag from the high bits.
+/// Fibonacci hashing of a key. The high bits are added to the low bits, because the map takes the index from the low
+/// bits and the tag from the high bits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeyHasher(u64);
 

@@ -9,11 +9,11 @@ use crate::common::Payload;
 /// The index that stands for no node.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Lists of timers. `K` is the data that a structure keeps beside the payload: a deadline, or nothing.
+/// Linked lists of timers. `K` is the data that a structure keeps beside the payload: a deadline, or nothing.
 pub(super) struct Lists<K> {
     nodes: Vec<Node<K>>,
     lists: Vec<Ends>,
-    /// The first of the free nodes, which are linked by `next`.
+    /// The index of the first free node. Free nodes are linked by `next`.
     free: u32,
     live: usize,
 }
@@ -130,7 +130,7 @@ impl<K: Copy> Lists<K> {
         (first != NIL).then(|| self.remove_node(first))
     }
 
-    /// Moves the first timer of a list, which must not be empty, to the end of another list.
+    /// Moves the first timer of the list `from` to the end of the list `to`. `from` must not be empty.
     #[inline]
     pub(super) fn move_first(&mut self, from: u32, to: u32) {
         let first = self.first(from);
@@ -140,19 +140,19 @@ impl<K: Copy> Lists<K> {
     }
 
     /// Empties a list, and returns its first node. The timers stay linked to each other, and are still live. The caller
-    /// must call `fire_detached` or `link_last` for each.
+    /// must call `fire_detached` or `link_last` for each timer.
     #[inline]
     pub(super) fn detach(&mut self, list: u32) -> u32 {
         std::mem::replace(&mut self.lists[list as usize], EMPTY).first
     }
 
-    /// Ends a timer of a list that was detached.
+    /// Removes the timer at `node`, whose list was detached, and returns its payload.
     #[inline]
     pub(super) fn fire_detached(&mut self, node: u32) -> Payload {
         self.release(node).1
     }
 
-    /// Takes out all timers of a list.
+    /// Removes all timers of a list, and calls `fire` with each payload.
     #[inline]
     pub(super) fn drain(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
         let mut node = self.detach(list);

@@ -26,7 +26,7 @@ pub(crate) struct RoundsWheel<const SLOTS: u64 = 4_096> {
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
-    /// The number of revolutions before the timer fires.
+    /// The number of revolutions of the wheel before the timer fires.
     rounds: u64,
 }
 
@@ -35,7 +35,7 @@ impl<const SLOTS: u64> RoundsWheel<SLOTS> {
         (tick % SLOTS) as u32
     }
 
-    /// Lets the hand of the wheel pass a slot `times` times.
+    /// Lets the wheel's hand pass the slot `slot` `times` times, and fires the timers that become due.
     fn pass(&mut self, slot: u32, times: u64, fire: &mut impl FnMut(Payload)) {
         let mut node = self.ring.first(slot);
         while node != NIL {

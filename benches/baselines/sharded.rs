@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const TICK: u64 = 1_000_000;
-/// The number of timers that the thread fires or moves in one critical section.
+/// The number of timers that a shard's thread fires or moves while it holds the lock once.
 const BATCH: usize = 256;
 
 const UNHARMED: &str = "nobody panics with the lock held";
@@ -34,7 +34,7 @@ struct Shared {
     shards: Box<[Shard]>,
 }
 
-/// A shard. It has its own pair of cache lines, since the prefetcher fetches lines in pairs.
+/// A shard of the service. The shard has two cache lines for itself, because the prefetcher fetches lines in pairs.
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,
@@ -43,7 +43,7 @@ struct Shard {
 
 struct State {
     wheel: CascadingWheel,
-    /// The tick until which the thread sleeps; 0 while it is awake.
+    /// The tick at which the shard's thread will wake. 0 while the thread is awake.
     wake_at: u64,
     wakes: u64,
     stopping: bool,
@@ -72,7 +72,8 @@ impl Shared {
 }
 
 impl State {
-    /// Takes out some of the timers that are due at tick `to`. Returns true if no work is left and no timer was taken.
+    /// Moves some of the timers that are due at tick `to` into `due`. Returns true if the wheel has settled and gave no
+    /// timer.
     fn turn(&mut self, to: u64, due: &mut Vec<Payload>) -> bool {
         for _ in 0..BATCH {
             match self.wheel.step(to) {
@@ -114,7 +115,7 @@ impl Shard {
         self.insert(self.lock(), tick, payload)
     }
 
-    /// Cancels a timer and schedules another in one critical section.
+    /// Cancels the timer `id` and schedules another timer under a single lock.
     fn reschedule(&self, id: SlotId, tick: u64, payload: Payload) -> SlotId {
         let mut state = self.lock();
         state.wheel.cancel(id);
@@ -141,7 +142,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl ShardedWheel {
-    /// Starts a service with `shards` shards, which counts time from `origin`.
+    /// Starts a service with `shards` shards. The service counts time from `origin`.
     pub(crate) fn start_from(
         origin: Instant,
         shards: usize,
@@ -200,7 +201,8 @@ pub(crate) struct ShardedCaller {
 }
 
 impl ShardedCaller {
-    /// Arms a timer for `at`, in nanoseconds after the origin.
+    /// Arms a timer for `at`, in nanoseconds after the service's origin. Returns the index of the shard and the timer's
+    /// id.
     #[inline]
     pub(crate) fn schedule_at(&mut self, at: u64, payload: Payload) -> (usize, SlotId) {
         (self.home, self.shared.shards[self.home].schedule(at.div_ceil(TICK), payload))
@@ -221,7 +223,7 @@ impl Caller for ShardedCaller {
         self.shared.shards[shard].lock().wheel.cancel(id)
     }
 
-    /// Moves a timer. The timer stays in its shard.
+    /// Gives a timer another deadline. The timer stays in its shard.
     #[inline]
     fn reschedule(
         &mut self,

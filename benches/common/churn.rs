@@ -3,21 +3,22 @@
 use super::{Chance, Payload, TICKS, Timers, payload};
 use std::time::{Duration, Instant};
 
-/// The number of timers that are cancelled and scheduled at a time. It is large, so the read of the clock costs hardly
-/// anything.
+/// The number of timers that are cancelled and scheduled between two readings of the clock. A large number makes the
+/// cost of the readings negligible.
 const BATCH: usize = 1_024;
 
-/// A structure with `pending` timers. A batch of them at a time is cancelled and replaced, and time stands still.
+/// A structure with `pending` timers. A run cancels and replaces batches of timers while the structure's time stands
+/// still.
 pub(crate) struct Churn<T: Timers> {
     timers: T,
     held: Vec<(T::Id, Payload)>,
-    /// The order in which the pending timers are cancelled. It is used repeatedly.
+    /// The order in which a run cancels the pending timers. Runs repeat the order.
     order: Vec<u32>,
     cursor: usize,
     chance: Chance,
 }
 
-/// The time for cancels and the time for schedules.
+/// The total time of cancels and the total time of schedules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChurnTime {
     pub(crate) schedule: Duration,
@@ -25,8 +26,8 @@ pub(crate) struct ChurnTime {
 }
 
 impl<T: Timers> Churn<T> {
-    /// Makes a structure with `pending` timers. With zero, each batch is put into an empty structure and taken out
-    /// again.
+    /// Makes a structure with `pending` timers. With zero, a run puts each batch into an empty structure and removes
+    /// the batch again.
     pub(crate) fn new(pending: usize) -> Self {
         let population = pending.max(BATCH);
         let mut chance = Chance::new(pending as u64);
@@ -38,7 +39,7 @@ impl<T: Timers> Churn<T> {
         Self { timers, held, order, cursor: 0, chance }
     }
 
-    /// Cancels `count` timers and schedules the same number. Measures both times.
+    /// Cancels `count` timers and schedules the same number. Returns the times of the cancels and of the schedules.
     pub(crate) fn run(&mut self, count: u64) -> ChurnTime {
         let mut time = ChurnTime::default();
         let mut left = usize::try_from(count).expect("an iteration count");

@@ -21,14 +21,14 @@ use std::time::Duration;
 
 pub(crate) type Payload = [u64; 2];
 
-/// Returns payload number `n`. Its two halves can be checked against each other.
+/// Returns a payload made from `n`. A test can check the two halves of the payload against each other.
 pub(crate) fn payload(n: u64) -> Payload {
     [n, !n]
 }
 
-/// The delays for single-threaded contestants, in ticks of 1 ms.
+/// The range of delays for single-threaded contestants, in ticks of 1 ms.
 pub(crate) const TICKS: std::ops::Range<u64> = 1_000..60_000;
-/// The delays for multi-threaded contestants, in nanoseconds.
+/// The range of delays for multi-threaded contestants, in nanoseconds.
 pub(crate) const NANOS: std::ops::Range<u64> = 1_000_000_000..60_000_000_000;
 
 /// A timer structure for one thread.
@@ -39,11 +39,12 @@ pub(crate) trait Timers {
 
     /// Makes an empty structure, at tick 0.
     fn new() -> Self;
-    /// Arms a timer that is within the limits. If its tick is not after the present position, it fires with the next
-    /// tick at the latest.
+    /// Arms a timer that is within the structure's limits. A timer whose tick has passed fires with the next tick at
+    /// the latest.
     fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
-    /// Moves to tick `to`, and calls `fire` with the due timers in any order. No timer may be early.
+    /// Moves the structure's position to tick `to`, and calls `fire` with the due timers in any order. No timer may be
+    /// early.
     fn expire(&mut self, to: u64, fire: impl FnMut(Payload));
     fn len(&self) -> usize;
 
@@ -83,14 +84,14 @@ impl FromIterator<Payload> for Fired {
     }
 }
 
-/// A timer service that has its own threads. Many threads call it.
+/// A timer service that has its own threads. Many threads call the service at the same time.
 pub(crate) trait Service: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const LIMITS: Limits = Limits::NONE;
     type Caller: Caller + Send + 'static;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
-    /// Makes a [`Caller`] for the calling thread.
+    /// Makes a [`Caller`] through which the calling thread uses the service.
     fn caller(&self) -> Self::Caller;
     fn pending(&self) -> usize;
     /// Returns how often the service's threads slept and woke, if the service counts that.
@@ -99,15 +100,15 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
     }
 }
 
-/// The calls of one thread to a [`Service`].
+/// One thread's access to a [`Service`].
 pub(crate) trait Caller {
     type Id: Copy + Send + 'static;
 
-    /// Arms a timer for `delay` from now, and reads the clock for that.
+    /// Arms a timer that is due `delay` after now. Reads the clock to learn the present time.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
 
-    /// Gives a timer another deadline. If the timer has fired, schedules a new timer.
+    /// Replaces the deadline of the timer `id` by `delay` after now. If the timer has fired, schedules a new timer.
     #[inline]
     fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
         self.cancel(id);
@@ -115,8 +116,7 @@ pub(crate) trait Caller {
     }
 }
 
-/// Returns whether this run only tests the bench. `cargo test --benches` does not pass `--bench`, so nothing is
-/// measured.
+/// Returns whether this run only tests the bench and measures nothing. `cargo test --benches` does not pass `--bench`.
 pub(crate) fn is_smoke_test() -> bool {
     let mut measures = false;
     for argument in std::env::args() {
@@ -129,13 +129,13 @@ pub(crate) fn is_smoke_test() -> bool {
     !measures
 }
 
-/// Returns the number of iterations to make. It is the number that Criterion asks for, and in a test at least enough to
-/// run every part.
+/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a test the result is
+/// large enough to run every part of the bench.
 pub(crate) fn at_least_some(iterations: u64) -> u64 {
     if is_smoke_test() { iterations.max(3_000) } else { iterations }
 }
 
-/// Returns numbers of pending timers, with their names.
+/// Returns the numbers of pending timers that benches measure, with their names.
 pub(crate) fn populations() -> &'static [(&'static str, usize)] {
     if is_smoke_test() { &[("0", 0), ("tiny", 200)] } else { &[("0", 0), ("10k", 10_000), ("1M", 1_000_000)] }
 }

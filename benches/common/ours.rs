@@ -40,7 +40,7 @@ fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> 
     Builder::new().start(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
-/// Declares a contestant: the engine, called in a certain way.
+/// Declares contestants. Each contestant calls the engine in a certain way.
 macro_rules! way_in {
     ($(#[$doc:meta])* $service:ident, $name:literal, $caller:ty, $make:expr) => {
         $(#[$doc])*
@@ -71,14 +71,14 @@ macro_rules! way_in {
 }
 
 way_in!(
-    /// Each call goes through a handle, with a thread-local look-up.
+    /// Calls the engine through a handle. Each call looks up the thread's state in a thread-local variable.
     ThroughHandle,
     "engine, Handle",
     Handle<Payload>,
     Handle::clone
 );
 way_in!(
-    /// Each call goes through a handle, with a `now` that the caller reads once in each iteration of its loop.
+    /// Calls the engine through a handle. The caller reads `now` once in each iteration of its loop.
     OwnNow,
     "engine, Handle, caller's now",
     OwnNowCaller,

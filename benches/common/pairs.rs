@@ -7,24 +7,23 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The length of a run: a time, or a number of pairs for each thread.
+/// The length of a run: a time, or a number of schedule + cancel pairs for each thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
     Pairs(u64),
     Time(Duration),
 }
 
-/// The number of pairs between two reads of the clock.
+/// The number of schedule + cancel pairs between two readings of the clock.
 const BURST: u64 = 256;
-/// The number of pairs that each thread makes before the measurement.
+/// The number of schedule + cancel pairs that each thread makes before the measurement.
 const WARM_UP: u64 = 1_024;
 
-/// The result of all threads of a run.
+/// The measurements from all threads of a run of schedule + cancel pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairRun {
     pub(crate) pairs: u64,
-    /// The sum of all threads' times, divided by the number of all pairs. The time for which a thread waits counts,
-    /// too.
+    /// The sum of all threads' times, divided by the number of all pairs. A thread's time includes its waits.
     pub(crate) nanos_per_pair: f64,
 }
 
@@ -41,7 +40,7 @@ impl FireCount {
         }
     }
 
-    /// Checks that none of `scheduled` timers is lost: each has fired or is pending.
+    /// Waits until each of `scheduled` timers has fired or is pending. Fails if a timer is lost.
     pub(crate) fn check(&self, service: &impl Service, scheduled: usize) {
         let start = Instant::now();
         loop {
@@ -67,7 +66,7 @@ pub(crate) fn fill<S: Service>(service: &S, count: usize, delays: &Range<u64>, s
     thread::sleep(settle);
 }
 
-/// Runs schedule + cancel pairs from `threads` threads at once.
+/// Runs schedule + cancel pairs from `threads` threads at the same time.
 pub(crate) fn run_pairs<S: Service>(
     service: &S,
     threads: usize,

@@ -17,17 +17,17 @@ use std::sync::{Arc, Mutex, PoisonError, atomic};
 use std::thread;
 use std::time::Duration;
 
-/// The number of counted operations of each core. Before come half as many that are not counted.
+/// The number of counted operations on each core. Half as many uncounted operations come before.
 const ROUNDS: u64 = 512;
-/// The number of rounds after which each loop turns.
+/// Each loop fires its due timers once in this number of rounds.
 const ROUNDS_PER_TURN: u64 = 16;
-/// The number of lines for each operation that may move with many cores, but not with two cores. A line that moves once
-/// a turn counts as some tenths.
+/// The largest number of additional cache lines that may move for each operation with many cores, compared with two
+/// cores. A line that moves once a turn counts as some tenths.
 const TOLERANCE: f64 = 0.4;
-/// The number of owned timers of each producer.
+/// The number of owned timers that each producer has.
 const TIMERS: u64 = 64;
 
-/// The data of a core: its handle, its loop and its timers.
+/// The data of a simulated core: a handle, an event loop's shard and timers.
 struct Place {
     handle: Handle<u64>,
     shard: Option<LoopShard>,
@@ -37,7 +37,7 @@ struct Place {
 
 type Step = Box<dyn FnOnce(&mut Place) + Send>;
 
-/// A thread that does one step at a time. It stands for a core.
+/// A thread that stands for a simulated core and runs one step at a time.
 struct Core {
     steps: Sender<Step>,
     done: Receiver<()>,
@@ -61,20 +61,20 @@ impl Core {
         Self { steps, done, thread }
     }
 
-    /// Runs a step, and waits for its end.
+    /// Runs a step on the core's thread, and waits for its end.
     fn run(&self, step: impl FnOnce(&mut Place) + Send + 'static) {
         self.steps.send(Box::new(step)).expect("the core waits for steps");
         self.done.recv().expect("the step does not panic");
     }
 
-    /// Drops the core's place, and waits until it is dropped.
+    /// Drops the core's data on its thread, and waits until it is dropped.
     fn stop(self) {
         drop(self.steps);
         self.thread.join().expect("what the core has is dropped");
     }
 }
 
-/// An operation of a producer. It gets the number of the round.
+/// An operation of a producer. The argument is the number of the round.
 type Operation = fn(&mut Place, u64);
 
 fn schedule_and_cancel(place: &mut Place, round: u64) {
@@ -101,22 +101,22 @@ fn far(place: &Place) -> Timestamp {
     place.now + Duration::from_secs(60)
 }
 
-/// The threads on which the producers run.
+/// The threads on which the producers run their operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Producers {
-    /// The producers run on the loops' threads, and each uses its own shard.
+    /// The producers run on the loops' threads. Each uses its own loop's shard.
     OnLoops,
-    /// The producers have their own threads, one for each shard.
+    /// The producers have their own threads. Each uses another shard.
     Beside,
-    /// The producers have their own threads, and all use the first shard.
+    /// The producers have their own threads. All use the first shard.
     AtOneShard,
 }
 
-/// The counts of a case, for an operation of a producer.
+/// The counts of a case: transfers of cache lines and other counts for each operation of a producer.
 struct Counted {
     producers: f64,
     loops: f64,
-    /// The number of read-modify-writes of the producers.
+    /// The number of atomic read-modify-writes that the producers make for each operation.
     updates: f64,
     places: BTreeMap<(&'static str, u32), f64>,
 }
@@ -125,7 +125,7 @@ fn count(transfers: &Transfers) -> u64 {
     transfers.values().sum()
 }
 
-/// Runs an operation on `number` producers and the same number of loops.
+/// Measures an operation on `number` producers beside the same number of event loops.
 fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let (shards, loops) = Builder::new().capacity(1 << 16).loops(number as usize).expect("a small set");
     let fired = Arc::new(atomic::AtomicU64::new(0));
@@ -215,7 +215,7 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     }
 }
 
-/// A lock that each test holds, since all tests have the same record.
+/// A lock that each test holds, because all tests share one record.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -261,7 +261,8 @@ fn transfers_per_operation() {
     }
 }
 
-/// The recorder sees shared lines. A counter of all cores moves with each addition, and separate counters do not move.
+/// The recorder notices shared lines: a counter that all cores use moves with each addition. Separate counters do not
+/// move.
 #[test]
 fn a_shared_line_is_seen() {
     use crate::base::sync::{AtomicU64, Ordering};

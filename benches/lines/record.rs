@@ -19,52 +19,53 @@ const LINE: usize = 64;
 /// The largest number of cores in the simulation.
 pub(crate) const MOST_CORES: u32 = u128::BITS;
 
-/// The number of transfers, by the file and line of the source that made the access.
+/// The number of transfers of cache lines from core to core. The key is the file and line of the source that made the
+/// access.
 pub(crate) type Transfers = BTreeMap<(&'static str, u32), u64>;
 
 thread_local! {
-    /// The core on which the thread runs. The accesses of other threads are not recorded.
+    /// The simulated core on which the thread runs. `None` for a thread whose accesses are not recorded.
     static CORE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The cores that have each line, and the transfers so far.
+/// For each cache line, the cores that have it. Also the transfers so far.
 static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
 
-/// The number of read-modify-writes of all cores since the last call of [`take_updates`].
+/// The number of atomic read-modify-writes on all cores since the last call of [`take_updates`].
 static UPDATES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
-    /// A read-modify-write: a locked instruction, on x86.
+    /// An atomic read-modify-write. On x86 this is a locked instruction.
     Update,
 }
 
-/// Runs the calling thread on this core of the simulation.
+/// Runs the calling thread on the simulated core `core`.
 pub(crate) fn run_on(core: u32) {
     assert!(core < MOST_CORES, "{core} is no core of the simulation");
     CORE.set(Some(core));
 }
 
-/// Returns the transfers since the last call.
+/// Returns the transfers of cache lines since the last call of this function.
 pub(crate) fn take_transfers() -> Transfers {
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
 }
 
-/// Forgets the transfers so far, and the cores that have each line. The next test may use memory that this test has
+/// Forgets all transfers, and the cores that have each cache line. The next test may use memory that this test has
 /// freed.
 pub(crate) fn forget() {
     *RECORD.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Returns the number of read-modify-writes since the last call.
+/// Returns the number of atomic read-modify-writes since the last call of this function.
 pub(crate) fn take_updates() -> u64 {
     UPDATES.swap(0, Ordering::Relaxed)
 }
 
-/// Records an access to `size` bytes.
+/// Records an access to the `size` bytes at `address` by the calling thread's core.
 #[track_caller]
 pub(crate) fn record(address: usize, size: usize, access: Access) {
     let Some(core) = CORE.try_with(Cell::get).ok().flatten() else { return };
@@ -89,7 +90,7 @@ pub(crate) fn record(address: usize, size: usize, access: Access) {
     }
 }
 
-/// Defines an atomic of the standard library whose accesses are recorded.
+/// Defines an atomic of the standard library that records each access.
 macro_rules! recorded {
     ($($name:ident $(<$parameter:ident>)? => $value:ty;)*) => {$(
         #[derive(Debug, Default)]
@@ -166,7 +167,7 @@ macro_rules! recorded {
     )*};
 }
 
-/// Defines the read-modify-writes of number types.
+/// Defines the atomic read-modify-writes of number types, such as `fetch_add`.
 macro_rules! counted {
     ($($name:ident => $value:ty: $($change:ident)*;)*) => {$(
         #[allow(dead_code, reason = "not every type is used in all ways")]
@@ -192,7 +193,7 @@ counted! {
     AtomicU64 => u64: fetch_add fetch_sub fetch_and fetch_or fetch_max;
 }
 
-/// A cell. A closure that accesses it is recorded as one access to the whole cell.
+/// A cell that records accesses. A closure's access counts as one access to the whole cell.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -16,28 +16,30 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-/// The counts that the clients have made.
+/// Counts and times that the clients have measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
-    /// The number of connections that the server greeted.
+    /// The number of connections that got the server's greeting.
     pub(crate) greeted: u64,
     /// The number of connections that their client closed.
     pub(crate) left: u64,
     /// The number of connections that the server closed.
     pub(crate) closed_by_server: u64,
-    /// The number of connections that the server closed too early: they had not been silent for the idle timeout.
+    /// The number of connections that the server closed too early, because they had not been silent for the idle
+    /// timeout.
     pub(crate) closed_early: u64,
     /// The number of connections that the server closed while the client was still talking.
     pub(crate) closed_while_talking: u64,
-    /// The number of clients that should have talked on, but slept for so long that they stay silent.
+    /// The number of clients that slept too long between two messages. They planned to talk on, but stay silent.
     pub(crate) overslept: u64,
-    /// The longest time from a message of a talking client to its next message.
+    /// The longest pause of a talking client between two messages.
     pub(crate) longest_pause: Duration,
     pub(crate) cpu_time: Duration,
 }
 
 impl Report {
-    /// Adds up the counts of two crowds. The processor time is that of the whole process, so it is not added.
+    /// Adds up the reports of two crowds. Leaves out the processor time, because each report has the whole process's
+    /// time.
     fn merge(self, other: Self) -> Self {
         Self {
             greeted: self.greeted + other.greeted,
@@ -81,7 +83,7 @@ impl Report {
     }
 }
 
-/// The client process, as the server's process holds it.
+/// The server's handle of the process that runs the clients.
 pub(crate) struct ClientProcess {
     child: Child,
     output: Receiver<String>,
@@ -100,12 +102,12 @@ impl ClientProcess {
         Ok(Self { child, output })
     }
 
-    /// Waits for `time`. Returns true if the clients have ended by themselves within this time.
+    /// Waits for `time`. Returns true if the clients' process has ended by itself during the wait.
     pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
         self.output.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
-    /// Stops the clients and returns their report.
+    /// Stops the clients' process, and returns its report.
     pub(crate) fn stop(mut self) -> Result<Report, Box<dyn Error>> {
         drop(self.child.stdin.take());
         let report = self.output.recv()?;
@@ -123,7 +125,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// Runs the clients, in the client process.
+/// Runs the clients. The calling process is the clients' process.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     system::raise_file_limit()?;
     let stopping = AtomicBool::new(false);
@@ -146,7 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(io::stdout(), "{}", report.to_json())?)
 }
 
-/// Runs a crowd. A crowd that cannot go on ends the process, and so the whole run.
+/// Runs a crowd of clients. A crowd that cannot go on ends the process, and therefore the whole run.
 fn run_or_exit(crowd: Crowd, stopping: &AtomicBool) -> Report {
     crowd.run(stopping).unwrap_or_else(|error| {
         eprintln!("error of a client: {error}");

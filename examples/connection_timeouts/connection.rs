@@ -3,16 +3,16 @@
 use mio::net::TcpStream;
 use std::io::{ErrorKind, Read, Write};
 
-/// The first message of the server. It says that the connection is accepted and its timer armed.
+/// The server's first message on a connection. It says that the connection is accepted and its timer armed.
 pub(crate) const GREETING: &[u8] = b"!";
 
-/// A connection with a socket. Dropping it closes the socket.
+/// A connection with a socket. Dropping the value closes the socket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
 }
 
-/// The result of a read.
+/// The result of reading from a connection.
 pub(crate) struct Heard {
     pub(crate) bytes: usize,
     pub(crate) ended: bool,
@@ -28,7 +28,7 @@ impl Connection {
         self.stream.write_all(GREETING).unwrap_or_default();
     }
 
-    /// Reads everything that has come.
+    /// Reads all bytes that have come on the connection.
     pub(crate) fn hear(&mut self) -> Heard {
         let mut heard = Heard { bytes: 0, ended: false };
         let mut buffer = [0; 1_024];

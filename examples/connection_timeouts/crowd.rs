@@ -19,11 +19,12 @@ use std::time::Duration;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
 const STOP: Token = Token(usize::MAX);
-/// The number of connections that may be connecting at once, over all crowds. A listener's backlog has room for them.
+/// The largest number of connections that may be connecting at once, over all crowds. A listener's backlog has room for
+/// them.
 const MOST_CONNECTING: usize = 128;
 const LONGEST_MESSAGE: usize = 32;
 
-/// The plan of a client.
+/// A client's plan: to talk, to fall silent, or to leave.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Talk,
@@ -42,13 +43,13 @@ struct Client {
     stream: TcpStream,
     plan: Plan,
     phase: Phase,
-    /// The moment at which the client last sent something. Before its first message, the moment at which it began to
+    /// The moment at which the client last sent a message. Before the first message, the moment at which it began to
     /// connect.
     last_sent: Timestamp,
     pause_began: Timestamp,
 }
 
-/// The limits of a client's pauses and of its life.
+/// The shortest and longest pauses of a client, and the bounds of its life.
 struct Habits {
     idle_timeout: Duration,
     shortest_pause: Duration,
@@ -63,18 +64,18 @@ pub(crate) struct Crowd {
     habits: Habits,
     random: Random,
     clock: SystemClock,
-    /// The number of clients that this crowd will have.
+    /// The number of clients that the crowd will have.
     size: usize,
     connecting: usize,
     most_connecting: usize,
     clients: Vec<Option<Client>>,
-    /// The next action of each client: its moment, and the client.
+    /// For each client, the moment of its next action. The earliest moment comes first.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
     report: Report,
 }
 
 impl Crowd {
-    /// Makes the crowd with this index. There are as many crowds as threads. Also returns a waker for the crowd.
+    /// Makes the crowd number `index`, and a waker for the crowd. Each thread has one crowd.
     pub(crate) fn new(options: &Options, index: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
@@ -133,7 +134,7 @@ impl Crowd {
         Some(*moment - self.clock.now())
     }
 
-    /// Waits for the server, and returns how many clients got something from it.
+    /// Waits for messages from the server. Returns the number of clients that got a message.
     fn hear(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<usize> {
         system::poll(&mut self.poll, events, wait)?;
         let mut heard = 0;
@@ -167,7 +168,7 @@ impl Crowd {
         self.pause(index);
     }
 
-    /// Puts the client's next act on the agenda.
+    /// Puts the next action of client `index` on the agenda.
     fn pause(&mut self, index: usize) {
         let Some(client) = &mut self.clients[index] else { return };
         client.pause_began = self.clock.now();
@@ -180,7 +181,7 @@ impl Crowd {
         self.agenda.push(Reverse((next, index)));
     }
 
-    /// Lets all clients act whose moment has come.
+    /// Lets each client act whose moment has come.
     fn act(&mut self) -> io::Result<()> {
         let now = self.clock.now();
         while let Some(&Reverse((moment, index))) = self.agenda.peek()
@@ -227,7 +228,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Checks a close by the server: compares it with the moment at which the client last sent something.
+    /// Checks that the server closed a connection in time. Compares the close with the moment at which the client last
+    /// sent a message.
     fn end_by_server(&mut self, index: usize) {
         let Some(client) = self.clients[index].take() else { return };
         let silence = self.clock.now() - client.last_sent;
@@ -243,13 +245,13 @@ impl Crowd {
     }
 }
 
-/// Returns how much more time than `span` may have passed by the server's clock. The result is 1 in 1,000, and clocks
-/// differ by at most 1 in 10,000.
+/// Returns the largest difference between the server's clock and this clock after `span`. The result is 1 in 1,000, and
+/// clocks differ by at most 1 in 10,000.
 fn clock_difference(span: Duration) -> Duration {
     span / 1_000
 }
 
-/// The random generator SplitMix64. With a given seed, it always makes the same crowd.
+/// The random generator SplitMix64. The same seed always makes the same crowd.
 struct Random(u64);
 
 impl Random {

@@ -22,7 +22,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use tourbillon::{Handle, Timer, Timestamp};
 
-/// The token of the waker: a firing is in the mailbox, or the server stops.
+/// The token of the event loop's waker. It wakes the loop because a firing is in the mailbox, or because the server
+/// stops.
 const WOKEN: Token = Token(usize::MAX);
 
 /// An open connection and its timer.
@@ -33,7 +34,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Arms the timer, since bytes came or the connection was opened.
+    /// Arms the connection's timer, because bytes came or the connection was opened.
     fn arm(&mut self, now: Timestamp, idle_timeout: Duration) -> io::Result<()> {
         self.last_byte = now;
         // The handler may still run for an older deadline. That does no harm, since the firing names its deadline.
@@ -41,16 +42,16 @@ impl Session {
     }
 }
 
-/// The state of a connection.
+/// The state of a connection: open, or how it has ended.
 enum Slot {
     Open(Session),
     TimedOut,
-    /// The client has left, or the server stops.
+    /// The client has left, or the server has stopped.
     Gone,
 }
 
 impl Slot {
-    /// Takes the session out if it is open, and leaves `end` in its place.
+    /// Returns the session if the slot is open. Leaves `end` in the slot.
     fn end(&mut self, end: Slot) -> Option<Session> {
         match mem::replace(self, end) {
             Self::Open(session) => Some(session),
@@ -62,15 +63,15 @@ impl Slot {
     }
 }
 
-/// A thread of the server, with its listeners and the connections that they accepted.
+/// A thread of the server. It has listeners, and the connections that they accepted.
 pub(crate) struct EventLoop {
     poll: Poll,
-    /// The listeners. Their tokens begin at zero.
+    /// The loop's listeners. Their tokens begin at zero.
     listeners: Vec<TcpListener>,
-    /// The connections. Their tokens follow the tokens of the listeners. Each token is used once, so an event or a
-    /// firing always finds its own connection.
+    /// The loop's connections. Their tokens follow the tokens of the listeners. Each token is used once, so an event or
+    /// a firing always finds its own connection.
     slots: Vec<Slot>,
-    /// The connections whose bytes were read in this turn.
+    /// The indices of the connections from which the loop has read bytes in the present turn.
     heard: Vec<usize>,
     engine: Handle<IdleTimeout>,
     mailbox: Arc<Mailbox>,
@@ -82,7 +83,7 @@ pub(crate) struct EventLoop {
     stopping: Arc<AtomicBool>,
 }
 
-/// The results of an event loop, and the sessions that are still open.
+/// The results of an event loop, and the sessions that are open at its end.
 pub(crate) struct LoopEnd {
     pub(crate) close_lateness: Histogram<u64>,
     pub(crate) open: Vec<Session>,
@@ -164,8 +165,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Reads the bytes that a connection has sent. The connection's timer is re-armed at the end of the turn, with all
-    /// other timers of the turn.
+    /// Reads the bytes that connection `index` has sent. The end of the turn re-arms the connection's timer, together
+    /// with all other timers.
     fn hear(&mut self, index: usize) {
         let Slot::Open(session) = &mut self.slots[index] else { return };
         let heard = session.connection.hear();
@@ -183,8 +184,8 @@ impl EventLoop {
         count(&self.counts.closed_by_client);
     }
 
-    /// Re-arms the connections that sent something in this turn. Then closes the connections whose timers fired and
-    /// that sent nothing.
+    /// Re-arms the timers of connections that sent bytes in this turn. Then closes the connections whose timers fired
+    /// and that sent nothing.
     fn end_turn(&mut self) -> io::Result<()> {
         let firings: Vec<Firing> = self.firings.try_iter().collect();
         for firing in &firings {
@@ -212,7 +213,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Counts a firing. The firing closes its connection, or comes too late to close it.
+    /// Counts a timer's firing. Closes the connection, unless bytes have come since the timer's arming.
     fn close_if_idle(&mut self, firing: Firing) {
         let slot = &mut self.slots[firing.connection];
         match slot {
@@ -227,7 +228,7 @@ impl EventLoop {
         }
     }
 
-    /// Compares the moment of this close with the moment at which the close was due.
+    /// Compares the present moment, at which a connection is closed, with the moment at which the close was due.
     fn verify_close(&mut self, due: Timestamp, handler_began: Timestamp) {
         count(&self.counts.closed_by_timeout);
         if handler_began < due {
@@ -240,8 +241,8 @@ impl EventLoop {
         self.close_lateness += u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Reads every connection once more, and disarms the remaining timers. Then looks for connections that should not
-    /// be open.
+    /// Reads every connection once more, and disarms the remaining timers. Then searches connections that should have
+    /// been closed.
     fn settle(&mut self) -> io::Result<Vec<Session>> {
         for index in 0..self.slots.len() {
             self.hear(index);
@@ -272,7 +273,7 @@ fn listen(poll: &Poll, token: Token) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Makes a histogram of nanoseconds, exact to three digits.
+/// Makes a histogram of nanoseconds that is exact to three digits.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are supported")
 }

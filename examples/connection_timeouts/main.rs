@@ -72,8 +72,8 @@ fn serve(options: &Options) -> Result<Account, Box<dyn Error>> {
     })
 }
 
-/// Returns how many of the wanted connections the limits of open files allow. A connection takes a file of the server
-/// and a file of the client process.
+/// Returns the number of connections that the limits of open files allow, at most `wanted`. Each connection takes a
+/// file of the server and a file of the clients' process.
 fn connections_that_fit(wanted: usize) -> std::io::Result<usize> {
     const OTHER_FILES: usize = 100;
     let fitting = system::raise_file_limit()?.saturating_sub(OTHER_FILES);
@@ -83,8 +83,8 @@ fn connections_that_fit(wanted: usize) -> std::io::Result<usize> {
     Ok(wanted.min(fitting))
 }
 
-/// Draws the progress until the time is up. Returns the work of the engine since all connections were open, or `None`
-/// if they never were.
+/// Draws the progress until the time is up. Returns the engine's work during the time in which all connections were
+/// open. `None` if they never were.
 fn watch(
     options: &Options,
     connections: usize,
@@ -120,7 +120,7 @@ fn progress_bar(options: &Options) -> ProgressBar {
     ProgressBar::with_draw_target(Some(length), target).with_style(style)
 }
 
-/// Prints the account. Prints on stderr the values that are not as they must be.
+/// Prints the account. Prints to stderr the values that break an expectation.
 fn present(account: &Account, as_json: bool) -> ExitCode {
     let lines = account.lines();
     if as_json {

@@ -4,7 +4,7 @@ use mio::{Events, Poll};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Waits for events, at most for `timeout`. A signal ends the wait without an event.
+/// Waits for events, at most for `timeout`. A signal also ends the wait.
 pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
     match poll.poll(events, timeout) {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -33,13 +33,13 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Leaves the limit alone. On other systems the user must raise it.
+/// Returns the limit of open files without raising it. On other systems the user must raise it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn raise_file_limit() -> io::Result<usize> {
     Ok(usize::MAX)
 }
 
-/// Returns zero. On other systems the time is not measured.
+/// Returns zero, because the processor time is not measured on this system.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Duration {
     Duration::ZERO

@@ -5,28 +5,29 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use tourbillon::{TimerId, Timestamp};
 
-/// The number of unsent bytes at which a connection is not read any more.
+/// The number of unsent bytes at which the server stops reading from a connection.
 const MOST_UNSENT: usize = 64 * 1_024;
-/// The largest number of reads of a connection in a turn. So a client that talks without a pause does not hold up the
-/// others.
+/// The largest number of reads from a connection in a turn. A client that talks without a pause therefore does not hold
+/// up other clients.
 const READS_PER_TURN: usize = 16;
 
-/// Says what a connection needs to go on.
+/// The condition under which a connection can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// The socket must become readable or writable.
+    /// The connection goes on when its socket becomes readable or writable.
     Waiting,
-    /// The connection needs nothing, but has used up its turn.
+    /// The connection has used up its turn, and could go on at once.
     Unfinished,
-    /// The connection has ended: the client has ended its side, and has received everything.
+    /// The connection has ended. The client has closed its side, and has received all bytes.
     Finished,
 }
 
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
-    /// The moment at which the connection will have been idle for too long.
+    /// The moment at which the connection has been idle for the timeout.
     pub(crate) deadline: Timestamp,
-    /// The timer, which is due at the deadline or before. `None` until the loop has read the clock.
+    /// The id of the connection's timer, which is due at the deadline or before. `None` until the loop has read the
+    /// clock.
     pub(crate) timer: Option<TimerId>,
     unsent: VecDeque<u8>,
     client_has_ended: bool,
@@ -47,21 +48,21 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that were sent back.
+    /// Returns the number of bytes that the server has sent to the client.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Returns the number of bytes that came from the client, and of bytes that the client took. While this number
-    /// grows, the client is active.
+    /// Returns the number of bytes that came from the client, plus the number that the client took. The client is
+    /// active while the sum grows.
     pub(crate) fn moved(&self) -> u64 {
         self.received + self.sent
     }
 
-    /// Reads and writes until the socket would block, or until the turn is over.
+    /// Reads and writes until the socket would block, or until the connection has used up its turn.
     ///
-    /// The poll reports edges: that a socket *became* readable or writable. So [`Status::Waiting`] is only returned
-    /// when a read or a write would have blocked.
+    /// The poll reports edges: that a socket *became* readable or writable. Therefore [`Status::Waiting`] is only
+    /// returned when a read or a write would have blocked.
     pub(crate) fn serve(&mut self, buffer: &mut [u8]) -> io::Result<Status> {
         for _ in 0..READS_PER_TURN {
             self.send()?;
@@ -91,7 +92,7 @@ impl Connection {
         Ok(Status::Unfinished)
     }
 
-    /// Writes until all bytes are sent, or until a write would block.
+    /// Writes the unsent bytes until all are sent, or until a write would block.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let (front, _) = self.unsent.as_slices();

@@ -14,20 +14,20 @@ use tourbillon::Timestamp;
 use tourbillon::wheel::{Progress, Wheel};
 
 const LISTENER: Token = Token(0);
-/// The largest number of connections to accept in a turn. The system lets this number wait.
+/// The largest number of connections to accept in a turn. The system lets as many connections wait.
 const ACCEPTS_PER_TURN: usize = 128;
 const TICKETS_PER_TURN: usize = 4_096;
-/// The pause after a failed accept. Perhaps there were too many open files.
+/// The pause after a failed accept. The cause may be too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The purpose of a timer.
+/// The purpose of a timer in the server's wheel.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// Checks whether this connection is idle.
+    /// The timer checks whether the connection is idle.
     Idle(Token),
-    /// Accepts connections again, after a pause.
+    /// The timer ends a pause, so that the server accepts connections again.
     Accept,
-    /// Stops the server.
+    /// The timer stops the server.
     Stop,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct Server {
     /// The connections by their tokens. Each token is used once, so an event always finds its own connection.
     connections: HashMap<Token, Connection>,
     next_token: usize,
-    /// The sockets that may be readable or writable. The poll reported them, or their turn was over.
+    /// The tokens of sockets that may be readable or writable. The poll reported them, or they had used up their turn.
     ready: BTreeSet<Token>,
-    /// The connections that get a deadline once the clock has been read.
+    /// The tokens of connections that get a deadline once the clock has been read.
     unarmed: Vec<Token>,
-    /// The connections whose deadline has passed.
+    /// The tokens of connections whose deadline has passed.
     idle: Vec<Token>,
     buffer: Vec<u8>,
     clock: Clock,
@@ -111,7 +111,7 @@ impl Server {
         Ok(self.tally)
     }
 
-    /// Waits for events, at most for `timeout`. A signal ends the wait without an event.
+    /// Waits for events, at most for `timeout`. A signal also ends the wait.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
@@ -136,8 +136,8 @@ impl Server {
         self.ready.insert(LISTENER);
     }
 
-    /// Pauses after a failed accept. The poll does not report waiting connections again, so a timer must start the next
-    /// accept.
+    /// Pauses the accepts after a failure. The poll does not report waiting connections again, so a timer must start
+    /// the next accept.
     fn pause_accept(&mut self, error: &io::Error) {
         if self.tally.accept_errors == 0 {
             eprintln!("cannot accept, and will try every {ACCEPT_PAUSE:?}: {error}");
@@ -157,7 +157,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a connection. Returns false if the connection stays open and no byte moved.
+    /// Serves the connection of `token`. Returns false if the connection stays open and no byte moved.
     fn serve(&mut self, token: Token) -> bool {
         let Some(connection) = self.connections.get_mut(&token) else { return true };
         let moved = connection.moved();
@@ -191,10 +191,10 @@ impl Server {
         self.tally.echoed_bytes += connection.sent();
     }
 
-    /// Gives a deadline to each connection that sent something. Makes a timer for those that have none.
+    /// Gives a deadline to each connection that sent something. Makes a timer for each connection that lacks a timer.
     ///
-    /// A timer is moved when it comes due, not by each byte. So a connection costs one insert in an idle timeout, for
-    /// any number of bytes.
+    /// A timer is moved when it comes due, not by each byte. Therefore a connection costs one insert in an idle
+    /// timeout, for any number of bytes.
     fn arm(&mut self, now: Timestamp) {
         while let Some(token) = self.unarmed.pop() {
             if token == LISTENER {
@@ -212,7 +212,7 @@ impl Server {
         }
     }
 
-    /// Fires the timers that are due at `now`. Returns how long the poll may wait.
+    /// Fires the timers that are due at `now`. Returns the longest time that the poll may wait. `None` for no limit.
     fn advance(&mut self, now: Timestamp) -> Option<Duration> {
         let Self { wheel, connections, ready, idle, accept_is_paused, is_stopping, .. } = self;
         let progress =
@@ -241,8 +241,8 @@ impl Server {
         self.wheel.next_expiry().map(|tick| time_until(tick, now))
     }
 
-    /// Closes a connection whose deadline has passed. If a byte that came in time is still in the socket, the
-    /// connection stays.
+    /// Closes a connection whose deadline has passed. The connection stays if a byte that came in time is still in the
+    /// socket.
     fn close_idle(&mut self, token: Token, now: Timestamp) {
         if self.serve(token) {
             return;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// The time for sending or receiving after which a client is disconnected.
+/// The longest time for sending or receiving. Then the client is disconnected.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The length of the longest request that is read, in bytes.
+/// The length of the longest request that the server reads, in bytes.
 const LONGEST: u64 = 8 << 10;
 
 pub(crate) struct Answer {
@@ -17,7 +17,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// Serves requests for ever. `answer` returns the page at a path.
+/// Serves HTTP requests for ever. `answer` returns the page at a path.
 pub(crate) fn serve(listener: &TcpListener, answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     for stream in listener.incoming() {
@@ -50,7 +50,8 @@ fn converse(stream: &TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io:
     )
 }
 
-/// Reads a request to the end of its headers. Returns its path, without the query, if the request is a `GET`.
+/// Reads a request up to the end of its headers. Returns the path without the query if the request is a `GET`, and
+/// otherwise `None`.
 fn read_request(stream: &TcpStream) -> io::Result<Option<String>> {
     let mut lines = BufReader::new(stream.take(LONGEST)).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(None) };

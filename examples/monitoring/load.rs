@@ -6,13 +6,13 @@ use std::time::Duration;
 use tourbillon::{Handle, Refusal};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// One request out of this number is not answered. Its timeout is short, so that something fires.
+/// Of this number of requests, one gets no answer. Its timeout is short, so that some timers fire.
 const UNANSWERED: u64 = 50;
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const REQUESTS_EACH_ROUND: u64 = 100;
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Keeps about `pending` timers until the engine is shut down.
+/// Keeps about `pending` timers pending, by schedules and cancels, until the engine is shut down.
 pub(crate) fn run(engine: &Handle<u64>, pending: usize) {
     let mut requests = VecDeque::new();
     for number in 0.. {

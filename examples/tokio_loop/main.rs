@@ -45,7 +45,7 @@ struct Options {
     spread: u64,
 }
 
-/// Waits for a timeout. Returns its lateness, or `None` if it was early.
+/// Waits for a timeout of `delay`. Returns the lateness of the timeout, or `None` if it was early.
 async fn time_out(timers: Handle<Wakeup>, delay: Duration) -> Option<Duration> {
     let begin = Instant::now();
     let outcome = timers.timeout(delay, pending::<()>()).await;

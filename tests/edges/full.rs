@@ -49,8 +49,8 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
     assert_eq!(payloads(&log.take()), (0..=accepted).collect::<Vec<u64>>());
 }
 
-/// Makes an engine with one shard, whose lane from this thread is full. The handler of timer 0 holds up the shard until
-/// the gate opens. The returned number is that of the waiting timers.
+/// Makes an engine with one shard. This thread's lane (its queue to the shard) is full. The handler of timer 0 holds
+/// the shard up until the gate opens. Also returns the number of timers in the lane.
 fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
     let (gate, log) = (Gate::new(), Log::new());
     let (at_gate, sink) = (gate.clone(), log.clone());

@@ -81,7 +81,8 @@ fn a_job_that_is_dropped_later_is_sent_again() {
 
 type Jobs = Arc<Mutex<Vec<Job>>>;
 
-/// Makes a driven engine whose executor keeps its jobs in a list. Also returns a log of the timers that fired.
+/// Makes a driven engine whose executor puts its jobs into a list. Also returns the list, and a log of the timers that
+/// fired.
 fn driven_with_jobs_kept() -> (DrivenEngine<u64>, Jobs, Log<u64>) {
     let (jobs, log) = (Jobs::default(), Log::new());
     let (kept, sink) = (Arc::clone(&jobs), log.clone());
@@ -133,7 +134,7 @@ fn what_is_left_of_a_job_that_is_dropped_is_sent_again() {
 }
 
 thread_local! {
-    /// Whether the clock panics on this thread.
+    /// Whether a reading of the clock on this thread panics.
     static PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -185,7 +186,8 @@ fn a_shutdown_returns_what_a_job_has_not_run() {
     assert_eq!(all, (0..80).collect::<Vec<_>>());
 }
 
-/// Makes an engine on a manual clock whose executor keeps its jobs. The flag makes the executor run them.
+/// Makes an engine on a manual clock, whose executor puts its jobs into a list. If the flag is set, the executor runs
+/// the jobs.
 fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {
     let (clock, log) = (ManualClock::new(), Log::new());
     let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));

@@ -24,7 +24,7 @@ fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// A payload that calls a function when it is dropped.
+/// A payload whose drop calls a function.
 struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
 
 impl OnDrop {
@@ -45,7 +45,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Returns an engine builder for every way to run handlers, with at most two threads each.
+/// Returns an engine builder for each way to run handlers. Each engine has at most two threads for handlers.
 fn every_dispatch() -> Vec<Builder> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || queue.into_iter().for_each(Job::run));

@@ -12,7 +12,8 @@ use tourbillon::{Builder, DrivenShards, Engine, Fired, LoopShard, Timer};
 const HOUR: Duration = Duration::from_secs(3_600);
 const CHURNING: usize = 3;
 
-/// An engine of each kind, and timers that share anchors and lanes with the short-lived threads.
+/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors and lanes (queues) with
+/// these timers.
 struct Engines {
     threads: Engine<u32>,
     driven: Engine<u32>,
@@ -40,8 +41,8 @@ impl Engines {
     }
 }
 
-/// Lives the life of a short-lived thread. Its first call on each engine takes a lane, and its owned timer is listed in
-/// the engine. The thread's end gives both back.
+/// Lives the life of a short-lived thread. The first call on each engine takes a lane (a queue to the shard), and the
+/// owned timer is listed in the engine. The thread's end gives both back.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {
@@ -72,7 +73,7 @@ pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
     assert_eq!(hung, 0, "of {forks} children hung or failed");
 }
 
-/// Forks on a thread that has used the engines, like most threads of a server. Returns the child's status.
+/// Forks on a thread that has used the engines, as most threads of a server have. Returns the exit status of the child.
 fn fork_once(engines: &Engines, fork: u32) -> i32 {
     use_once(engines.all());
     // SAFETY: only the child drops the copy, and the child has its own copy of all memory.
@@ -102,8 +103,8 @@ fn fork_once(engines: &Engines, fork: u32) -> i32 {
     })
 }
 
-/// Runs `f` on a thread that `std` did not start. A thread of `std` begins with a lock of `std`, which a thread of the
-/// parent may hold at the fork.
+/// Runs `f` on a thread that the standard library did not start. A thread of `std` begins with a lock of `std`. Another
+/// thread of the parent may hold that lock at the fork.
 fn on_a_thread(f: &dyn Fn()) {
     extern "C" fn run(f: *mut c_void) -> *mut c_void {
         // SAFETY: `on_a_thread` waits for the end of this call.
@@ -121,7 +122,7 @@ fn on_a_thread(f: &dyn Fn()) {
     assert_eq!(unsafe { libc::pthread_join(thread, ptr::null_mut()) }, 0);
 }
 
-/// Runs the destructors of this thread's thread-locals, and ends the process.
+/// Runs the destructors of the calling thread's thread-locals, and then ends the process.
 fn exit() {
     // SAFETY: the child has no other thread.
     unsafe { libc::exit(0) };

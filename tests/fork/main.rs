@@ -62,7 +62,7 @@ fn calls_in_the_child_are_refused() {
     assert_eq!(status, 0, "the child failed, or was ended by its alarm");
 }
 
-/// Forks, runs `f` in the child, and returns the status with which the child ended.
+/// Forks the process and runs `f` in the child. Returns the child's exit status.
 #[cfg(unix)]
 fn in_child(f: impl FnOnce()) -> i32 {
     // SAFETY: the child uses only functions that work after a fork of a process with threads, on the systems of this

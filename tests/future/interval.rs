@@ -17,7 +17,7 @@ impl Task<Interval> {
         self.with(Interval::poll_tick)
     }
 
-    /// Returns all ticks that are ready now.
+    /// Returns all ticks of the interval that are ready now.
     fn ticks(&mut self) -> Vec<Timestamp> {
         let mut ticks = Vec::new();
         while let Poll::Ready(tick) = self.tick() {
@@ -27,7 +27,7 @@ impl Task<Interval> {
         ticks
     }
 
-    /// Waits for the next tick, and returns it.
+    /// Waits for the interval's next tick, and returns it.
     fn next(&mut self, engine: &mut DrivenEngine<Wakeup>) -> Timestamp {
         loop {
             match self.tick() {
@@ -42,7 +42,7 @@ fn every(engine: &DrivenEngine<Wakeup>, period: Duration) -> Task<Interval> {
     Task::new(engine.handle().interval(period).unwrap())
 }
 
-/// An interval of 40 ms that starts at 3 ms. Ticks are in milliseconds after that start.
+/// An interval of 40 ms that starts at 3 ms. The tests count ticks in milliseconds after the interval's start.
 struct Forty {
     engine: DrivenEngine<Wakeup>,
     task: Task<Interval>,
@@ -57,7 +57,7 @@ impl Forty {
         Self { engine, task }
     }
 
-    /// Advances by `ms` milliseconds, and returns the ticks that are ready then.
+    /// Advances the clock by `ms` milliseconds. Returns the ticks that are ready then.
     fn after(&mut self, ms: u32) -> Vec<u128> {
         self.engine.advance(ms * MS);
         self.task.ticks().into_iter().map(|tick| (tick - (Timestamp::ZERO + 3 * MS)).as_millis()).collect()
@@ -94,7 +94,7 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// Row P15, also for the next two tests: the ticks after a stall.
+/// Row P15 of the table of faults, also for the next two tests: the ticks of an interval after a stall.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -276,7 +276,8 @@ fn a_period_of_a_century_is_kept() {
     }
 }
 
-/// Rows P15 and R31: no drift, for any period and any phase between period and engine ticks.
+/// Rows P15 and R31 of the table of faults: an interval does not drift, for any period and any phase between period and
+/// engine ticks.
 #[test]
 fn ten_thousand_ticks_do_not_drift() {
     for nanos in [300_000, 700_000, 999_999, 1_000_000, 1_000_001, 16_666_667, 333_333_333] {
@@ -304,8 +305,8 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31: each tick is taken a little late, since a task is never quite on time. That does not delay the following
-/// ticks.
+/// Row R31 of the table of faults: each tick is taken a little late, because a task is never quite on time. This does
+/// not delay the following ticks.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -324,8 +325,8 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
     }
 }
 
-/// Row R31: the engine's own ticks are long. The rounding to these ticks does not delay the following ticks of the
-/// interval.
+/// Row R31 of the table of faults: the engine's own ticks are long. The rounding to engine ticks does not delay the
+/// following ticks of the interval.
 #[test]
 fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     let mut engine = driven_with(Builder::new().tick(10 * MS));
@@ -336,7 +337,8 @@ fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     }
 }
 
-/// Row P15: the period is below a tick of the engine. No thread spins, and no tick is lost.
+/// Row P15 of the table of faults: the interval's period is below a tick of the engine. No thread spins, and no tick is
+/// lost.
 #[test]
 fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
     let mut engine = driven();
@@ -370,7 +372,7 @@ fn a_nanosecond_is_a_period() {
 
 // --- Stalls ---
 
-/// Returns the next tick by the table in `Missed`. It is found by counting up.
+/// Returns the next tick of an interval by the table in `Missed`. Counts up period by period.
 fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     let is_missed = now - due > period.min(5_000_000);
     match behavior {
@@ -386,8 +388,9 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Goal: each tick is the tick that the table demands. It is ready as soon as it is due, and not before, for any stall.
-/// Method: the clock makes steps of many lengths, and a plain count is compared.
+/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. It is ready as soon as
+/// it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the expected
+/// ticks.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {
     let mut rng = Rng::new(11);

@@ -42,27 +42,27 @@ fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
     }
 }
 
-/// A sleep of `sleeps_do_what_a_list_of_deadlines_does`, and its expected state.
+/// A sleep of the test `sleeps_do_what_a_list_of_deadlines_does`, and its expected state.
 struct Known {
     sleep: Sleep,
-    /// The moment at which the deadline was set.
+    /// The moment at which the sleep's deadline was set.
     set_at: Timestamp,
     turned_since: bool,
-    /// The number of the task to wake, if a task waits.
+    /// The number of the task that waits for the sleep. `None` if no task waits.
     waiting: Option<usize>,
-    /// Whether the waiting task must still be woken. A task that has seen the end by polling need not be woken.
+    /// Whether the waiting task must still be woken. A task that has seen the sleep's end by polling needs no wake-up.
     owes_a_wake: bool,
 }
 
 impl Known {
     /// Returns the moment by which the sleep is over and its task woken. If the deadline had passed when it was set,
-    /// this is the next turn.
+    /// the moment is the next turn.
     fn due(&self) -> Timestamp {
         due_tick(self.sleep.deadline(), MS).max(self.set_at)
     }
 
-    /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may
-    /// fire by the ticket of an earlier deadline, before its own tick.
+    /// Checks the tasks that a step of the clock to `now` has woken. A deadline that was moved within the past may fire
+    /// by the ticket of an earlier deadline, before its own tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();
         match mine {
@@ -80,8 +80,8 @@ impl Known {
 }
 
 /// Goal: no sleep is ready before its deadline, or pending after its deadline's tick. The task that polled last is
-/// woken once, on that tick. Method: several tasks poll at random, reset and drop sleeps, and step the clock. The
-/// deadlines alone decide the expected result.
+/// woken once, on the deadline's tick. Method: several tasks poll at random, reset and drop sleeps, and step the clock.
+/// The deadlines alone decide the expected result.
 #[test]
 fn sleeps_do_what_a_list_of_deadlines_does() {
     for seed in 0..300 {

@@ -12,11 +12,11 @@ use tourbillon::future::{ShutDown, Sleep, Wakeup};
 use tourbillon::{Builder, DrivenEngine, Timestamp};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// A number of polls that no future of these tests needs.
+/// The largest number of polls that a future of these tests may need.
 const POLLS: u32 = 100_000;
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Returns whether `poll` panics with the message that the engine was shut down.
+/// Returns whether `poll` panics with the message that says that the engine was shut down.
 pub(crate) fn says_shut_down<R>(poll: impl FnOnce() -> R) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(poll)) else { return false };
     panic.downcast_ref::<String>().is_some_and(|said| said == "the engine of this sleep was shut down")
@@ -36,13 +36,13 @@ pub(crate) fn driven_with(builder: Builder) -> DrivenEngine<Wakeup> {
     builder.driven_futures().unwrap()
 }
 
-/// Returns the start of the first tick at which `deadline` has come.
+/// Returns the start of the first engine tick at which `deadline` has come.
 pub(crate) fn due_tick(deadline: Timestamp, tick: Duration) -> Timestamp {
     let tick = u64::try_from(tick.as_nanos()).unwrap();
     Timestamp::from_nanos(deadline.as_nanos().div_ceil(tick) * tick)
 }
 
-/// Counts wake-ups since the last call of `take`.
+/// Counts the wake-ups of a task since the last call of `take`.
 #[derive(Debug, Default)]
 pub(crate) struct Bell(AtomicUsize);
 
@@ -62,7 +62,7 @@ impl Wake for Bell {
     }
 }
 
-/// Makes a bell, and the waker that rings it.
+/// Makes a bell that counts wake-ups, and the waker that rings the bell.
 pub(crate) fn bell() -> (Arc<Bell>, Waker) {
     let bell = Arc::new(Bell::default());
     (Arc::clone(&bell), bell.into())
@@ -79,7 +79,7 @@ pub(crate) fn on_wake(f: impl Fn() + Send + Sync + 'static) -> Waker {
     Arc::new(OnWake(f)).into()
 }
 
-/// A future and the task that polls it.
+/// A future, and the test's task that polls the future.
 #[derive(Debug)]
 pub(crate) struct Task<F> {
     pub(crate) future: Pin<Box<F>>,
@@ -93,12 +93,12 @@ impl<F> Task<F> {
         Self { future: Box::pin(future), bell, waker }
     }
 
-    /// Returns how often the task was woken since the last call.
+    /// Returns the number of the task's wake-ups since the last call.
     pub(crate) fn take_wakes(&self) -> usize {
         self.bell.take()
     }
 
-    /// Moves the engine's clock to the next moment at which it has something to do, until the task is woken.
+    /// Moves the engine's clock from expiry to expiry until the task is woken.
     pub(crate) fn run_until_woken(&self, engine: &mut DrivenEngine<Wakeup>) {
         while self.take_wakes() == 0 {
             let next = engine.next_expiry().expect("a task that nobody will wake");
@@ -110,12 +110,12 @@ impl<F> Task<F> {
         }
     }
 
-    /// Drops the future, and returns its bell.
+    /// Drops the task's future, and returns the bell that counts the task's wake-ups.
     pub(crate) fn drop_future(self) -> Arc<Bell> {
         self.bell
     }
 
-    /// Forgets the future, and returns its bell.
+    /// Forgets the task's future without dropping it. Returns the bell that counts the task's wake-ups.
     #[expect(clippy::mem_forget, reason = "what a user may do")]
     pub(crate) fn forget_future(self) -> Arc<Bell>
     where
@@ -145,8 +145,8 @@ impl<F: Future> Task<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Polls when the task is woken, until the future is ready. In between moves the engine's clock to the next moment
-    /// at which it has something to do.
+    /// Polls the future whenever the task is woken, until the future is ready. Between the polls, moves the engine's
+    /// clock to its next expiry.
     pub(crate) fn run(&mut self, engine: &mut DrivenEngine<Wakeup>) -> F::Output {
         for _ in 0..POLLS {
             match self.poll() {
@@ -158,12 +158,12 @@ impl<F: Future> Task<F> {
     }
 }
 
-/// Polls the sleep with `waker`.
+/// Polls `sleep` once with `waker`.
 pub(crate) fn poll_with(sleep: &mut Sleep, waker: &Waker) -> Poll<()> {
     Pin::new(sleep).poll(&mut Context::from_waker(waker))
 }
 
-/// A sleep that wakers can also reach.
+/// A sleep that its own wakers can also reach.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Option<Sleep>>>);
 
@@ -181,7 +181,7 @@ impl Shared {
     }
 }
 
-/// A value that another thread or task sends. A future waits for it, as for a oneshot channel.
+/// A value that another thread or task sends once. A future waits for the value, as for a oneshot channel.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
 
@@ -226,7 +226,7 @@ pub(crate) fn expect_panic<R>(f: impl FnOnce() -> R) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it did not panic");
 }
 
-/// A waker that counts its clones, wakes and drops. It panics in the calls for which its switches are set.
+/// A waker that counts its clones, wakes and drops. It panics in each call for which a switch is set.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) clones: AtomicUsize,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Builder, Engine, Missed, Timestamp};
 
-/// A time that is longer than any wait of some milliseconds, even on a slow machine.
+/// A time that exceeds any wait of some milliseconds, even on a slow machine.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Runs a future on this thread. The thread is parked while the future waits.
@@ -32,7 +32,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Waits for all futures. A wake-up polls all of them.
+/// Waits for all futures. Each wake-up polls all of them.
 async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs = Vec::new();
@@ -184,7 +184,7 @@ fn an_interval_is_never_early_and_keeps_step() {
     });
 }
 
-/// Row R25: a thread that never rests still sleeps no longer than it must.
+/// Row R25 of the table of faults: the thread of a sleep never rests. The sleep still ends in time.
 #[test]
 fn a_thread_that_never_rests_sleeps_no_longer() {
     within_patience(|| {
@@ -202,7 +202,8 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 
 // --- Tasks that move, and races with the shard ---
 
-/// Row R26: a sleep that moves from thread to thread stays with its engine. It wakes the thread that polled it last.
+/// Row R26 of the table of faults: a sleep moves from thread to thread and stays with its engine. It wakes the thread
+/// that polled it last.
 #[test]
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
@@ -233,7 +234,7 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     });
 }
 
-/// Goal: a reset may meet the firing of the old deadline. It loses neither the new deadline nor the wake. Method:
+/// Goal: a reset that meets the firing of the old deadline loses neither the new deadline nor the wake. Method:
 /// deadlines are a few ticks of 10 µs ahead, and are moved at about their time.
 #[test]
 fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
@@ -262,7 +263,7 @@ fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     });
 }
 
-/// Row R12: a sleep is dropped at the moment at which it fires, and its slot becomes free.
+/// Row R12 of the table of faults: a sleep is dropped at the moment at which it fires. The sleep's slot becomes free.
 #[test]
 fn a_drop_that_races_with_the_firing_frees_the_slot() {
     within_patience(|| {
@@ -297,8 +298,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
     });
 }
 
-/// Row R20: in a wake, the shard waits for a lock of the user's. The thread that has the lock polls, resets and drops
-/// the sleep. None of these calls waits for the shard.
+/// Row R20 of the table of faults: in a wake, the shard waits for a lock of the user's. The thread that has the lock
+/// polls, resets and drops the sleep. None of these calls waits for the shard.
 #[test]
 fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     within_patience(|| {
@@ -342,7 +343,8 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     });
 }
 
-/// Row R15, for wakers: the shutdown wakes each sleeping task once. Afterwards no task is woken, and nothing hangs.
+/// Row R15 of the table of faults, for wakers: the shutdown wakes each sleeping task once. Afterwards no task is woken,
+/// and nothing hangs.
 #[test]
 fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     within_patience(|| {
@@ -363,7 +365,7 @@ fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     });
 }
 
-/// The sleep is on an engine that was dropped at once.
+/// A sleep's engine is dropped at once after its start. The sleep does not hang.
 #[test]
 fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
     within_patience(|| {
@@ -373,7 +375,7 @@ fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
     });
 }
 
-/// Sleeps begin, are moved and are woken while their engine is shut down. Each of them ends.
+/// Sleeps begin, are moved and are woken while their engine is shut down. All of them end.
 #[test]
 fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     within_patience(|| {
@@ -398,7 +400,7 @@ fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     });
 }
 
-/// A sleep on a full engine makes its task poll repeatedly, and goes on when a slot is free.
+/// A sleep on a full engine makes its task poll repeatedly. It goes on when a slot is free.
 #[test]
 fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {

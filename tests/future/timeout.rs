@@ -30,7 +30,7 @@ fn what_is_ready_is_never_timed_out() {
     assert_eq!((owned.alive, owned.posted), (0, 0), "a timer was made for nothing");
 }
 
-/// Polls a timeout of 100 ms around an answer that comes after 90 ms.
+/// Polls a timeout of 100 ms whose inner future answers after 90 ms.
 fn an_answer_in_time(
     engine: &mut DrivenEngine<Wakeup>,
     answer: &Answer<u32>,
@@ -114,7 +114,8 @@ fn a_deadline_that_has_come_elapses_with_the_first_poll() {
     assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
-/// Row R25: the future is polled before the deadline is checked, and may demand to be polled for ever.
+/// Row R25 of the table of faults: a timeout polls its future before it checks the deadline. The future may demand to
+/// be polled for ever, and still times out.
 #[test]
 fn a_future_that_never_rests_is_timed_out_all_the_same() {
     let mut engine = driven();
@@ -213,7 +214,7 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
     assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.tickets), (0, 0));
 }
 
-/// Row R21: the future inside a timeout panics.
+/// Row R21 of the table of faults: the future inside a timeout panics.
 #[test]
 fn a_future_that_panics_leaves_nothing_behind() {
     let mut engine = driven();
@@ -453,7 +454,8 @@ fn a_request_that_is_dropped_disarms_the_timer() {
     assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
-/// Nothing may rely on the drop of a future.
+/// A request is forgotten instead of dropped, because nothing may rely on the drop of a future. The next request costs
+/// nothing more.
 #[test]
 fn a_request_that_is_forgotten_costs_the_next_one_nothing() {
     let mut engine = driven();

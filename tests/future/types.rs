@@ -11,7 +11,7 @@ use tourbillon::future::{
 };
 use tourbillon::{DrivenEngine, Engine, Handle, Missed};
 
-/// Finds out whether a type has a trait. A generic function cannot do this.
+/// Shows whether a type has a trait. A generic function cannot show this.
 struct Is<T>(PhantomData<T>);
 
 macro_rules! ask {

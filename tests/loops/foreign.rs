@@ -13,24 +13,25 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Fired, Shards};
 
-/// The number of *players*: threads on which no loop runs, and which arm and cancel timers.
+/// The number of *players*: threads that arm and cancel timers and lead no loop.
 pub(crate) const PLAYERS: u64 = 3;
-/// The number of owned timers of each player.
+/// The number of owned timers that each player has.
 pub(crate) const OWN_TIMERS: u64 = 40;
-/// The number of loops that end while the players arm and cancel. Later each shard's loop ends once more, without the
-/// players.
+/// The number of loops that end while the players arm and cancel. Later each shard's loop ends once more, after the
+/// players have stopped.
 const HANDOVERS: usize = 4;
-/// The number of timers that become due at each handover, while the shard has no loop.
+/// The number of timers that become due at each handover, while no loop leads the shard.
 const ORPHANS: usize = 50;
-/// The number of one-shots that the main thread schedules.
+/// The number of one-shots that the main thread schedules in the whole test.
 pub(crate) const EXTRA: u64 = ((HANDOVERS + 2) * ORPHANS) as u64 + 6;
-/// The number of one-shots that the players keep in a shared list. Any player may cancel or move them.
+/// The number of one-shots in the players' shared list. Any player may cancel or move them.
 pub(crate) const REMEMBERED: usize = 60;
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_millis(3);
-/// A poll that is longer than this waits for a timer that is due in an hour.
+/// The shortest time of a poll that waits for a timer that is due in an hour.
 pub(crate) const LONG_POLL: Duration = Duration::from_secs(60);
 
-/// A flag in a payload: the timer is a one-shot that is due in an hour or later. So the outcome of a cancel is certain.
+/// A flag in a payload: the timer is a one-shot that is due in an hour or later. The outcome of its cancel is therefore
+/// certain.
 pub(crate) const FAR: u64 = 1 << 62;
 /// A flag in a payload: the timer is an owned timer.
 pub(crate) const OWNED: u64 = 1 << 63;
@@ -39,14 +40,14 @@ pub(crate) fn number(payload: u64) -> usize {
     index(payload & !(FAR | OWNED))
 }
 
-/// Each timer ends once, and none is early. Each shard has timers that are due in an hour. So if a loop is not woken
-/// for a timer, that timer waits in vain.
+/// Each timer ends once, and none is early. Each shard also has timers that are due in an hour. A loop that is not
+/// woken for a timer therefore lets that timer wait in vain.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once() {
     play_on_loops(true);
 }
 
-/// Loops and other threads end each timer once, although the shutdown comes while a shard has no loop.
+/// Loops and other threads end each timer once. The shutdown comes while no loop leads one of the shards.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once_though_a_loop_is_missing() {
     play_on_loops(false);
@@ -113,7 +114,8 @@ fn play_on_loops(loops_stay: bool) {
     stage.ledger.check(&stage.timers.stats(), returned.len() as u64, owned_fired);
 }
 
-/// Ends the loop of a shard. Another thread takes the shard, and fires the timers that have become due in between.
+/// Ends the loop of a shard. Another thread then leads the shard, and fires the timers that have become due between the
+/// two.
 fn hand_over(stage: &Stage, shards: &Shards, loops: &mut Vec<Polling>, shard: usize) {
     assert!(shards.take_loop(shard).is_none(), "a loop has the shard");
     loops.remove(shard).end();

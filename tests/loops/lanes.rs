@@ -25,7 +25,8 @@ fn a_full_lane_of_the_loops_own_thread_is_drained_by_that_thread() {
     assert_eq!(log.len(), 1_000);
 }
 
-/// A thread without a loop schedules many more timers than a lane holds. So does the loops' own thread.
+/// A thread that leads no loop schedules many more timers than its lane (its queue to a shard) holds. The loops' own
+/// thread does so, too.
 #[test]
 fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(2).unwrap();
@@ -58,7 +59,8 @@ fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     assert_eq!(log.len(), 8 * 500);
 }
 
-/// A layer waits for room with `await_room`. On a loop's own thread this call makes the room itself.
+/// A layer calls `await_room` to wait for room in a full lane (a thread's queue to a shard). On a loop's own thread
+/// this call makes the room itself.
 #[test]
 fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
@@ -77,7 +79,8 @@ fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     assert!(!base.await_room(&mut 0));
 }
 
-/// Inside a turn no thread can make room in the lane, since the lane's loop is in that turn.
+/// A lane (a thread's queue to a shard) fills up inside a turn of its own loop. No thread can make room during the
+/// turn, so the lane refuses.
 #[test]
 fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();

@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tourbillon::{Fired, Stats, Timestamp};
 
-/// The records of how each timer ended.
+/// The test's records of how each timer ended.
 pub(crate) struct Ledger {
-    /// The number of ends of each one-shot, which must be one in the end.
+    /// For each one-shot, the number of its ends. At the end of the test it must be one.
     ends: Vec<AtomicU64>,
-    /// The deadlines for which each owned timer fired.
+    /// For each owned timer, the deadlines for which it fired.
     pub(crate) owned_fired: Vec<Mutex<Vec<Timestamp>>>,
-    /// The number of one-shots that the players have begun to schedule, with those of the main thread.
+    /// The number of one-shots that a thread has begun to schedule, including the main thread's.
     pub(crate) submitted: AtomicU64,
     pub(crate) extra: AtomicU64,
-    /// The number of one-shots that are due soon: those that a thread has begun to schedule, and those that have ended.
+    /// The number of one-shots with soon deadlines that a thread has begun to schedule. `near_ended` is the number of
+    /// those that have ended.
     pub(crate) near: AtomicU64,
     near_ended: AtomicU64,
     pub(crate) scheduled: AtomicU64,
@@ -30,14 +31,14 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// Adds one, and returns the number from before.
+/// Adds one to `counter`, and returns its value from before.
 pub(crate) fn add_one(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::SeqCst)
 }
 
 impl Ledger {
-    /// Makes the records for this number of one-shots of the players. The one-shots of the main thread have the numbers
-    /// after that.
+    /// Makes the records for `one_shots` one-shots of the players. The main thread's one-shots have the numbers from
+    /// `one_shots` on.
     pub(crate) fn new(one_shots: u64) -> Self {
         Self {
             ends: (0..one_shots + EXTRA).map(|_| AtomicU64::new(0)).collect(),
@@ -54,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// Handles all timers of the engine.
+    /// Records the firing of a timer. The engine's handler calls this.
     pub(crate) fn on_fire(&self, timer: &Fired<'_, u64>) {
         assert!(Timestamp::from(Instant::now()) >= timer.deadline, "early");
         if timer.payload & OWNED != 0 {
@@ -81,12 +82,12 @@ impl Ledger {
         count(&self.ends[number(payload)])
     }
 
-    /// Returns whether each one-shot has ended, except for those that are far.
+    /// Returns whether each one-shot with a soon deadline has ended.
     pub(crate) fn is_at_rest(&self) -> bool {
         count(&self.near_ended) == count(&self.near)
     }
 
-    /// Checks after a shutdown that all numbers agree.
+    /// Checks after a shutdown that the engine's counts agree with the records.
     pub(crate) fn check(&self, stats: &Stats, returned: u64, owned_fired: u64) {
         let submitted = count(&self.submitted) + EXTRA;
         assert!(self.ends.iter().all(|ends| count(ends) <= 1), "a one-shot ended twice");

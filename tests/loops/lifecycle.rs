@@ -105,7 +105,7 @@ fn a_wake_function_that_panics_costs_the_caller_nothing() {
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
 }
 
-/// A loop's thread may wait for the handlers of another loop, outside of its own turns.
+/// A loop's thread waits for a handler in another loop's turn. It may do so outside of its own turns.
 #[test]
 fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
     let (shards, mut loops) = Builder::new().loops(2).unwrap();
@@ -142,7 +142,7 @@ fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
     });
 }
 
-/// A thread that arms drops a wake function, and the drop panics.
+/// A thread that arms a timer drops a loop's wake function, and the drop panics. The caller notices nothing.
 #[test]
 fn a_wake_function_whose_drop_panics_costs_the_caller_nothing() {
     struct Bomb;

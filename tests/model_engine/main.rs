@@ -24,27 +24,28 @@ use tourbillon::{
     RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
-/// The state of a timer. It decides the result of a call for that timer.
+/// A timer's state in the model. It decides the result of a call for the timer.
 enum Fate {
     Pending { payload: u64, deadline: Timestamp },
     Gone,
 }
 
-/// Returns the deadline as an owned timer keeps it. The last two moments of time are the same to an owned timer.
+/// Returns `deadline` as an owned timer stores it. An owned timer cannot distinguish the last two moments of time.
 fn told_apart(deadline: Timestamp) -> Timestamp {
     deadline.min(Timestamp::from_nanos(u64::MAX - 1))
 }
 
-/// An owned timer, and the deadline for which it is armed.
+/// An owned timer, and the deadline for which it is armed. The deadline is absent while it is disarmed.
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
 }
 
-/// The delays for which handlers arm owned timers again, by payload. A handler takes the last delay of the list.
+/// For each payload of an owned timer, the delays with which its handler arms it again. Each call of the handler takes
+/// the list's last delay.
 type Plans = Arc<Mutex<BTreeMap<u64, Vec<Duration>>>>;
 
-/// The firing that a handler saw, and the deadline for which it armed its timer again.
+/// A handler's record: the firing, and the deadline for which the handler armed its timer again.
 type Entry = (Shot, Option<Timestamp>);
 
 struct Model {
@@ -52,16 +53,18 @@ struct Model {
     engine: DrivenEngine<u64>,
     log: Log<Entry>,
     plans: Plans,
-    /// The owned timers, by payload.
+    /// The model's owned timers. The key is the payload.
     owned: BTreeMap<u64, Owned>,
     owned_fired: u64,
-    /// The number of tickets that owned timers had posted when the lanes were last drained.
+    /// The number of tickets that owned timers had posted at the last drain of the lanes (threads' queues to the
+    /// shards).
     posted_before: u64,
-    /// The pending timers, by payload.
+    /// The model's pending one-shots. The key is the payload.
     pending: BTreeMap<u64, (TimerId, Timestamp)>,
-    /// Every id so far, with the payload that its timer had. Most of these ids are stale.
+    /// All ids so far, each with its timer's payload. Most ids are stale.
     ids: Vec<(TimerId, u64)>,
-    /// The number of timers that went to each shard since the lanes were last drained.
+    /// For each shard, the number of timers scheduled there after the last drain of the lanes (threads' queues to the
+    /// shards).
     posted: Vec<u64>,
     payloads: u64,
     scheduled: u64,
@@ -131,7 +134,7 @@ impl Model {
         assert!(self.pending.remove(&payload).is_some());
     }
 
-    /// Checks that the engine had a reason for this refusal.
+    /// Checks that the engine had a reason to refuse a call with `kind`.
     fn check_refusal(&self, caller: usize, kind: Refusal) {
         match kind {
             Refusal::LaneFull => assert!(self.in_lane(caller) >= self.settings.lane_capacity),
@@ -145,12 +148,12 @@ impl Model {
         }
     }
 
-    /// Returns the shard of a caller: the first shard, or the shard that the caller chooses for each call.
+    /// Returns the shard for a caller's calls: the first shard, or the shard that the caller chooses for each call.
     fn lane(&self, caller: usize) -> usize {
         caller.saturating_sub(1) % self.settings.shards
     }
 
-    /// Makes a call as a caller of this number does. Afterwards the thread's own shard is the first shard again.
+    /// Makes a call as caller number `caller` does. Afterwards the thread's own shard is the first shard again.
     fn call<R>(&self, caller: usize, call: impl FnOnce(&Handle<u64>) -> R) -> R {
         self.engine.handle().use_shard(self.lane(caller));
         let outcome = call(self.engine.handle());
@@ -158,7 +161,7 @@ impl Model {
         outcome
     }
 
-    /// Returns the largest possible number of tickets in the lane to a caller's shard.
+    /// Returns the largest possible number of tickets in the lane (the queue) to a caller's shard.
     fn in_lane(&self, caller: usize) -> u64 {
         let lane = self.lane(caller);
         // Owned timers use the first shard.
@@ -199,7 +202,7 @@ impl Model {
         owned.deadline = Some(told_apart(deadline));
     }
 
-    /// Arms a timer for a moment near its present deadline.
+    /// Arms an owned timer for a moment that is `distance` from its present deadline.
     fn arm_around(&mut self, choice: usize, distance: Duration, earlier: bool) {
         let now = self.engine.handle().now();
         let Some((_, Owned { deadline, .. })) = self.choose_owned(choice) else { return };
@@ -223,7 +226,8 @@ impl Model {
         lock(&self.plans).remove(&payload);
     }
 
-    /// Checks the firings of owned timers during a move of the clock from `start`, in order, and updates the model.
+    /// Checks the firings of owned timers during a move of the clock, in order, and updates the model. `start` is the
+    /// clock's moment before the move.
     fn check_owned(&mut self, entries: &[Entry], start: Timestamp, stall: bool) {
         let (end, tick) = (self.engine.handle().now(), self.settings.tick);
         let begin_of = |tick_number: u64| Timestamp::from_nanos(tick_number.saturating_mul(tick));
@@ -298,7 +302,7 @@ impl Model {
         }
     }
 
-    /// Chooses a timer, ended or not, and returns its state in the list.
+    /// Chooses any timer, pending or ended, and returns its id and its state.
     fn choose(&self, choice: usize) -> Option<(TimerId, Fate)> {
         // The most recent timers are chosen more often than the others.
         let span = if choice.is_multiple_of(2) { self.ids.len() } else { self.ids.len().min(20) };
@@ -347,7 +351,7 @@ impl Model {
         }
     }
 
-    /// Moves the clock. The engine turns on the way, or in a stall only at the end.
+    /// Moves the clock by `by`. The engine turns on the way. In a stall, it turns only at the end.
     fn advance(&mut self, by: Duration, stall: bool) {
         let (start, end) = (self.engine.handle().now(), self.engine.handle().now() + by);
         if stall {

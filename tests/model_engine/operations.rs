@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) lane_capacity: u64,
 }
 
-/// An operation. Its lengths are in ticks, with a fraction of 8 bits.
+/// An operation on the engine. Lengths of time are in ticks, with a fraction of 8 bits.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Schedule {
@@ -57,7 +57,7 @@ pub(crate) enum Op {
         units: u64,
         offset: u64,
     },
-    /// Arms a timer whose handler arms it again several times.
+    /// Arms an owned timer whose handler arms it again several times.
     ArmAgain {
         choice: usize,
         delays: Vec<u64>,
@@ -78,7 +78,7 @@ pub(crate) enum Op {
     NextExpiry,
 }
 
-/// Draws a length in parts of a tick. It is near zero, near some ticks, or near the reach of a level.
+/// Draws a length of time in parts of a tick: near zero, near some ticks, or near the reach of a level.
 pub(crate) fn parts() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..1_024_u64,

@@ -12,7 +12,7 @@ fn await_condition<T: Send>(engine: &Handle<T>, condition: Condition) {
     wait_until(condition.as_str(), || engine.health().condition == condition);
 }
 
-/// Waits until the engine has this health. The clock stands still, so the shards soon have nothing more to do.
+/// Waits until the engine's health is `health`. The clock stands still, so the shards soon have nothing to do.
 fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
     wait_until(health, || engine.health().to_string() == health);
 }
@@ -40,7 +40,7 @@ fn a_shard_that_hangs_is_late_until_it_turns_again() {
     assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
 
-/// A stall in real time, on a shard with the default clock.
+/// A shard with the default clock stalls, and is late in real time.
 #[test]
 fn a_shard_that_hangs_is_late_in_real_time() {
     let gate = Gate::new();
@@ -83,8 +83,8 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
-/// Timers wait for a worker, and are then cancelled, postponed, disarmed or dropped. When a worker comes to them, they
-/// do not wait any more.
+/// Timers wait for a worker, and are then cancelled, postponed, disarmed or dropped. When a worker reaches them, none
+/// of them waits any more.
 #[test]
 fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
@@ -130,8 +130,8 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     drop(owned);
 }
 
-/// Slots in the reserves of other threads cannot be used, even if few timers are pending. Here each thread keeps the
-/// slots that it has vacated, 1/32 of the capacity.
+/// A thread keeps 1/32 of the capacity as a reserve: slots that it has vacated. Other threads cannot use them. A
+/// refusal for this reason makes the health `full` for a second.
 #[test]
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     let mut engine = Builder::new().capacity(640).driven(|_: Fired<'_, u32>| {}).unwrap();
@@ -171,8 +171,8 @@ fn a_full_lane_is_full_for_a_second() {
     assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
-/// `health` shows the first of these causes: a late shard, workers that are behind, a full engine. After a shutdown it
-/// shows only the shutdown.
+/// `health` shows one cause, the first of these: a late shard, workers that are behind, a full engine. After a shutdown
+/// it shows only the shutdown.
 #[test]
 fn the_first_cause_is_told() {
     let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));
@@ -192,7 +192,7 @@ fn the_first_cause_is_told() {
     assert_eq!(engine.handle().health().to_string(), "shut-down: the engine was shut down");
 }
 
-/// An engine was shut down while due timers waited. Their age does not grow any more.
+/// An engine is shut down while due timers wait. Afterwards no timer waits, and no age grows.
 #[test]
 fn after_a_shutdown_nothing_waits() {
     let (clock, gate) = (ManualClock::new(), Gate::new());

@@ -4,7 +4,7 @@ use crate::support::{Log, MS, Rng};
 use std::time::Duration;
 use tourbillon::{Builder, Lateness, Timestamp};
 
-/// The buckets, the count and the sum agree with the latenesses that handlers saw, up to 3 %.
+/// The buckets, the count and the sum of the lateness agree with the values that handlers saw, up to 3 %.
 #[test]
 fn buckets_count_what_handlers_saw() {
     let (log, mut rng) = (Log::new(), Rng::new(11));

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The running example, which is killed when this value is dropped.
+/// The running example program. Dropping the value kills it.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -36,7 +36,7 @@ impl Server {
         Self { child, output, address }
     }
 
-    /// Sends `request`. Returns the status, the headers and the body of the response.
+    /// Sends `request` to the example. Returns the status, the headers and the body of the response.
     fn ask(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

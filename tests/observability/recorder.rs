@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tourbillon::Stats;
 
-/// The kind, the name and the labels of a metric.
+/// A metric's kind, name and labels.
 type Name = (&'static str, String, Vec<(String, String)>);
 
-/// The kind, the name, the unit and the help text of a metric.
+/// A metric's kind, name, unit and help text.
 type Description = (&'static str, String, Option<Unit>, String);
 
-/// A recorder that keeps all values in memory.
+/// A metrics recorder that keeps all values in memory.
 #[derive(Clone, Default)]
 struct Tally {
     values: Arc<Mutex<BTreeMap<Name, f64>>>,
@@ -95,7 +95,8 @@ impl Recorder for Tally {
     }
 }
 
-/// The recorder has every sample of the page except the lateness, under its name and labels. It has nothing else.
+/// The recorder gets each sample of the Prometheus page under its name and labels, except the lateness. It gets nothing
+/// else.
 #[test]
 fn the_facade_gets_what_the_page_shows() {
     let stats = engine_with_a_history().handle().stats();

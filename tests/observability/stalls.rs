@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Fired, ManualClock};
 
-/// Makes an engine of two shards on a manual clock. Handlers run inline, and wait at the gate.
+/// Makes an engine of two shards on a manual clock. Handlers run inline, and wait at a gate.
 pub(crate) fn inline_engine(builder: Builder) -> (Engine<()>, ManualClock, Gate) {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
@@ -54,7 +54,8 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     assert!((500 * MS..=510 * MS).contains(&worst), "{worst:?}");
 }
 
-/// A turn's budget may not reach a timer. The timer is then overdue since its tick, not since the turn that fires it.
+/// A turn may use up its budget before it reaches a due timer. The timer is then overdue from its own tick on, not from
+/// the turn that fires it.
 #[test]
 fn a_backlog_is_overdue_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));

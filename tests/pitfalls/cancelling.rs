@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Fired, ManualClock, RescheduleError, TimerId};
 
-/// Fault P1 of other engines: a cancel between the removal of a timer from its bucket and its expiry decremented the
-/// pending count twice.
+/// Guards against fault P1 of other engines: a cancel between the removal of a timer from its bucket and its expiry
+/// decremented the pending count twice.
 #[test]
 fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     // A handler holds the tick's first chunk while two threads cancel every timer of that tick.
@@ -45,7 +45,8 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault P3 of other engines: a cancel was lost that came while the owner moved the timer between levels.
+/// Guards against fault P3 of other engines: a cancel was lost that came while the owner moved the timer between
+/// levels.
 #[test]
 fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     // One coarse slot has 20,000 timers. It is spread over its ticks before it begins, and some timers are cancelled at
@@ -74,7 +75,7 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault P4 of other engines: a reset or cancel on another core corrupted the owner's list.
+/// Guards against fault P4 of other engines: a reset or cancel on another core corrupted the owner's list.
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     // Three threads move and make the same 256 timers. In the end each payload exists once.
@@ -117,7 +118,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault P8 of other engines: cancelled timers held their memory until their deadline.
+/// Guards against fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -131,7 +132,7 @@ fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     assert!(engine.handle().stats().total.stale_tickets > 100_000);
 }
 
-/// Fault P8 of other engines: cancelled timers held their memory until their deadline.
+/// Guards against fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -146,7 +147,7 @@ fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     assert_eq!(engine.handle().len(), 1_000);
 }
 
-/// Fault P17 of other engines: a callback cancelled itself, or dropped its engine.
+/// Guards against fault P17 of other engines: a callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
@@ -165,7 +166,7 @@ fn a_handler_may_cancel_its_own_timer() {
     assert_eq!(engine.handle().cancel(id), Cancel::Gone);
 }
 
-/// Fault P18 of other engines: a slot was reused, and a stale id cancelled a stranger.
+/// Guards against fault P18 of other engines: a slot was reused, and a stale id cancelled a stranger.
 #[test]
 fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     let (mut engine, log) = recording(Builder::new().capacity(1));
@@ -189,7 +190,8 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     assert!(stale.is_sorted());
 }
 
-/// Fault P25 of other engines: a deadline that was moved earlier by the lazy path fired late, or was lost.
+/// Guards against fault P25 of other engines: a deadline that was moved earlier by the lazy path fired late, or was
+/// lost.
 #[test]
 fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     let log = Log::new();
@@ -207,7 +209,7 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     assert_eq!(engine.handle().len(), 20_000 - 50);
 }
 
-/// Fault R12 of other engines: a cancel in the very millisecond of the firing panicked.
+/// Guards against fault R12 of other engines: a cancel in the very millisecond of the firing panicked.
 #[test]
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
@@ -237,8 +239,8 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault R13 of other engines: a cancel came before the insertion was processed: the cancelled entry was linked all the
-/// same, and could not be found.
+/// Guards against fault R13 of other engines: a cancel came before the insertion was processed: the cancelled entry was
+/// linked all the same, and could not be found.
 #[test]
 fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     let (mut engine, log) = recording(Builder::new());
@@ -253,7 +255,7 @@ fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     assert_settled(&stats);
 }
 
-/// Fault R15 of other engines: a callback ran after its owner was gone.
+/// Guards against fault R15 of other engines: a callback ran after its owner was gone.
 #[test]
 fn no_handler_runs_after_cancel_and_wait_has_returned() {
     within_patience(|| {
@@ -286,7 +288,7 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
     });
 }
 
-/// Fault R16 of other engines: a node was used after it was freed, or reused under a stale reference.
+/// Guards against fault R16 of other engines: a node was used after it was freed, or reused under a stale reference.
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     // A thread reuses a few slots over and over. The other thread cancels ids that are stale by then.
@@ -304,7 +306,7 @@ fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault R18 of other engines: the reset of an entry that had expired, or that was pending, went wrong.
+/// Guards against fault R18 of other engines: the reset of an entry that had expired, or that was pending, went wrong.
 #[test]
 fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     let (mut engine, log) = recording(Builder::new());
@@ -324,7 +326,8 @@ fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     assert!(matches!(engine.handle().reschedule(moved, MS), Err(RescheduleError::Gone)));
 }
 
-/// Fault R26 of other engines: after a reset or a migration a timer belonged to the wrong shard or runtime.
+/// Guards against fault R26 of other engines: after a reset or a migration a timer belonged to the wrong shard or
+/// runtime.
 #[test]
 fn a_timer_moved_to_another_shard_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));

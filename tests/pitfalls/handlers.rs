@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Job};
 
-/// Fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a busy loop.
+/// Guards against fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a
+/// busy loop.
 #[test]
 fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     let log = Log::new();
@@ -34,8 +35,9 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     assert_settled(&engine.handle().stats());
 }
 
-/// Fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a busy loop.
-/// Fault R19 of other engines: a timer was put back into the slot that was being drained: an endless loop.
+/// Guards against fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a
+/// busy loop. Guards against fault R19 of other engines: a timer was put back into the slot that was being drained: an
+/// endless loop.
 #[test]
 fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     let mut engine = Builder::new()
@@ -48,7 +50,7 @@ fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     assert_eq!(engine.handle().stats().fired, 10);
 }
 
-/// Fault P17 of other engines: a callback cancelled itself, or dropped its engine.
+/// Guards against fault P17 of other engines: a callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_drop_the_engine() {
     within_patience(|| {
@@ -66,8 +68,9 @@ fn a_handler_may_drop_the_engine() {
     });
 }
 
-/// Fault P19 of other engines: a panic in a callback ended the wheel's thread, or left the wheel locked.
-/// Fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop aborted.
+/// Guards against fault P19 of other engines: a panic in a callback ended the wheel's thread, or left the wheel locked.
+/// Guards against fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop
+/// aborted.
 #[test]
 fn a_panicking_handler_costs_nobody_else_anything() {
     for builder in [Builder::new().workers(2), Builder::new().inline()] {
@@ -91,7 +94,7 @@ fn a_panicking_handler_costs_nobody_else_anything() {
     }
 }
 
-/// Fault P21 of other engines: blocked callbacks started threads without bound.
+/// Guards against fault P21 of other engines: blocked callbacks started threads without bound.
 #[test]
 fn blocked_handlers_hold_the_workers_and_no_more() {
     // Ten chunks come due while both workers are blocked. The statistics show the queue.
@@ -116,7 +119,7 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
     assert_eq!(engine.handle().stats().total.queued_chunks, 0);
 }
 
-/// Fault P21 of other engines: blocked callbacks started threads without bound.
+/// Guards against fault P21 of other engines: blocked callbacks started threads without bound.
 #[test]
 fn a_blocked_worker_is_not_sent_help_over_and_over() {
     // The only worker is blocked for many ticks. Jobs that are sent as help and never begin must not pile up.
@@ -143,7 +146,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
     assert!(sent <= 3, "{sent} jobs for one worker");
 }
 
-/// Fault R20 of other engines: user code ran under a lock or a borrow.
+/// Guards against fault R20 of other engines: user code ran under a lock or a borrow.
 #[test]
 fn a_batch_may_use_the_engine_while_it_is_collected() {
     let (mut engine, log) = recording(Builder::new());
@@ -158,7 +161,8 @@ fn a_batch_may_use_the_engine_while_it_is_collected() {
     assert_eq!(payloads(&log.take()), (0..10).collect::<Vec<u64>>());
 }
 
-/// Fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop aborted.
+/// Guards against fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop
+/// aborted.
 #[test]
 fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     struct Grenade(bool);
@@ -182,7 +186,7 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     drop(engine);
 }
 
-/// Fault R27 of other engines: the detector of stalls started a second driver.
+/// Guards against fault R27 of other engines: the detector of stalls started a second driver.
 #[test]
 fn a_chunk_that_gets_help_fires_each_timer_once() {
     let log = Log::new();

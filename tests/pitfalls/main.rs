@@ -17,7 +17,7 @@ use tourbillon::{Builder, Engine, Fired, ManualClock, Timestamp};
 
 const MICRO: Duration = Duration::from_micros(1);
 
-/// Makes an engine with one unpinned shard, on a clock that the test moves. Handlers run on the shard's thread.
+/// Makes an engine with one unpinned shard, on a manual clock. Handlers run on the shard's own thread.
 fn stepped(handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> (Engine<u64>, ManualClock) {
     let clock = ManualClock::new();
     let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().inline();

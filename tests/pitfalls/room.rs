@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Refusal, RescheduleError, Timestamp};
 
-/// Fault P2 of other engines: a stop returned timers that were not pending any more, or lost those that still waited to
-/// be inserted.
+/// Guards against fault P2 of other engines: a stop returned timers that were not pending any more, or lost those that
+/// still waited to be inserted.
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
@@ -40,7 +40,7 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     assert_settled(&stats);
 }
 
-/// Fault P20 of other engines: calls after a stop blocked.
+/// Guards against fault P20 of other engines: calls after a stop blocked.
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
@@ -67,7 +67,7 @@ fn everything_answers_at_once_after_a_shutdown() {
     });
 }
 
-/// Fault P22 of other engines: timers that re-armed themselves kept their captured context for ever.
+/// Guards against fault P22 of other engines: timers that re-armed themselves kept their captured context for ever.
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     let mut engine = Builder::new().driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
@@ -85,7 +85,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     assert_eq!(Arc::strong_count(&payload), 1);
 }
 
-/// Fault R22 of other engines: reference cycles kept timers and wakers alive after the shutdown.
+/// Guards against fault R22 of other engines: reference cycles kept timers and wakers alive after the shutdown.
 #[test]
 fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     struct Holder {
@@ -105,7 +105,7 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     wait_until("the engine is gone", || Arc::strong_count(&probe) == 1);
 }
 
-/// Fault R23 of other engines: a call after the shutdown failed an assertion.
+/// Guards against fault R23 of other engines: a call after the shutdown failed an assertion.
 #[test]
 fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     let (mut engine, log) = recording(Builder::new());
@@ -121,7 +121,7 @@ fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     assert_eq!(engine.handle().shutdown(), []);
 }
 
-/// Fault R30 of other engines: a large wheel was built on the stack, which overflowed.
+/// Guards against fault R30 of other engines: a large wheel was built on the stack, which overflowed.
 #[test]
 fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
@@ -138,7 +138,7 @@ fn an_engine_is_built_on_a_small_stack() {
     assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
 }
 
-/// Fault R32 of other engines: late or refused schedules were dropped without an error.
+/// Guards against fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn every_refusal_hands_its_payload_back() {
     let engine = Builder::new().capacity(100).driven(|_: Fired<'_, u64>| {}).unwrap();
@@ -155,7 +155,7 @@ fn every_refusal_hands_its_payload_back() {
     assert_eq!(engine.handle().stats().scheduled, 100);
 }
 
-/// Fault R32 of other engines: late or refused schedules were dropped without an error.
+/// Guards against fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn slots_that_fired_timers_vacate_are_not_hoarded() {
     // The slots of a chunk of fired timers must not pile up at one thread. The bound is 1/32 of the capacity.
@@ -176,7 +176,7 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
     });
 }
 
-/// Returns the number of threads that can have a timer each at the same time.
+/// Returns the number of threads, of `threads`, that can have one timer each at the same time.
 fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
     let handle = engine.handle();
     thread::scope(|scope| {
@@ -186,7 +186,7 @@ fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u6
     })
 }
 
-/// No row of the table has this fault, which was found in this engine: small capacities were refused although few
+/// The table of faults lacks this fault, which was found in this engine: small capacities were refused although few
 /// timers were pending.
 #[test]
 fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
@@ -199,7 +199,7 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     }
 }
 
-/// No row of the table has this fault, which was found in this engine: other threads could not use the slots that a
+/// The table of faults lacks this fault, which was found in this engine: other threads could not use the slots that a
 /// thread had vacated.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
@@ -215,8 +215,8 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     }
 }
 
-/// No row of the table has this fault, which the remedy for the two faults above could cause: no thread takes some
-/// slots, since the shares become small.
+/// The table of faults lacks this fault, which a remedy for hoarded slots could cause: some slots are out of reach for
+/// every thread, because the threads' shares become small.
 #[test]
 fn one_thread_has_every_slot() {
     // The thread gets every slot, even if the shares become small towards the end.

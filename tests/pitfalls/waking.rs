@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Cancel, Clock, Engine, Fired, ManualClock};
 
-/// Fault P5 of other engines: a wake-up was lost: an earlier timer was inserted between the computation of the next
-/// deadline and the sleep.
+/// Guards against fault P5 of other engines: a wake-up was lost: an earlier timer was inserted between the computation
+/// of the next deadline and the sleep.
 #[test]
 fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
     // The short timer comes at any moment between the computation of the next wake-up and the sleep.
@@ -33,7 +33,7 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
     }
 }
 
-/// Fault P6 of other engines: each insertion of a first timer into a shard took a lock or woke a thread.
+/// Guards against fault P6 of other engines: each insertion of a first timer into a shard took a lock or woke a thread.
 #[test]
 fn timers_later_than_the_next_wake_up_wake_nobody() {
     let (engine, _clock) = stepped(|_| {});
@@ -43,7 +43,7 @@ fn timers_later_than_the_next_wake_up_wake_nobody() {
     assert!(engine.handle().stats().total.unparks <= 1, "{:?}", engine.handle().stats().total);
 }
 
-/// Fault P7 of other engines: sharding was off without notice, by a minimum in place of a maximum.
+/// Guards against fault P7 of other engines: sharding was off without notice, by a minimum in place of a maximum.
 #[test]
 fn timers_are_spread_over_the_shards() {
     let clock = ManualClock::new();
@@ -65,7 +65,7 @@ fn timers_are_spread_over_the_shards() {
     assert!(engine.handle().stats().shards.iter().all(|shard| shard.fired == 10));
 }
 
-/// Fault R3 of other engines: the sum of an instant and a duration overflowed and panicked.
+/// Guards against fault R3 of other engines: the sum of an instant and a duration overflowed and panicked.
 #[test]
 fn a_thread_can_sleep_on_the_last_deadline() {
     let log = Log::new();
@@ -77,7 +77,7 @@ fn a_thread_can_sleep_on_the_last_deadline() {
     assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
 }
 
-/// Fault R5 of other engines: an early deadline was hidden by a coarser or a finer level.
+/// Guards against fault R5 of other engines: an early deadline was hidden by a coarser or a finer level.
 #[test]
 fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     let (mut engine, log) = recording(Builder::new());
@@ -98,7 +98,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     }
 }
 
-/// Fault R6 of other engines: the next expiry was in the past, and the reactor spun.
+/// Guards against fault R6 of other engines: the next expiry was in the past, and the reactor spun.
 #[test]
 fn a_shard_with_nothing_due_does_not_turn() {
     let engine = Builder::new().tick(MICRO).shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
@@ -113,7 +113,7 @@ fn a_shard_with_nothing_due_does_not_turn() {
     assert!(engine.handle().stats().total.turns - turns <= 1);
 }
 
-/// Fault R10 of other engines: the machine was suspended, and relative waits did not count the time.
+/// Guards against fault R10 of other engines: the machine was suspended, and relative waits did not count the time.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
@@ -132,7 +132,8 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
 }
 
-/// Fault R25 of other engines: timers starved while the program's threads did not yield to the timer driver.
+/// Guards against fault R25 of other engines: timers starved while the program's threads did not yield to the timer
+/// driver.
 #[test]
 fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     let fired = Arc::new(AtomicBool::new(false));
@@ -146,7 +147,7 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     }
 }
 
-/// Fault R28 of other engines: a lock-free queue spun between threads of two priorities.
+/// Guards against fault R28 of other engines: a lock-free queue spun between threads of two priorities.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_room_sleeps_instead_of_spinning() {

@@ -41,7 +41,7 @@ fn a_driven_set_forgets_an_engine_that_was_dropped() {
     assert_eq!(shards.next_expiry(), None);
 }
 
-/// An engine goes on after the driver of its set was dropped. Its time stands still then.
+/// A driven set's driver is dropped. The set's engine goes on, and its time stands still.
 #[test]
 fn an_engine_outlives_the_driver_of_its_set() {
     let shards = driven();
@@ -80,7 +80,7 @@ fn a_future_on_a_driven_set_sleeps_for_a_year_at_once() {
     assert!(start.elapsed() < Duration::from_secs(60), "a year passed by the wall clock");
 }
 
-/// No timer is pending. So time stands still until another thread wakes the future.
+/// No timer is pending, so time stands still until another thread wakes the future.
 #[test]
 #[cfg(feature = "async")]
 fn a_future_that_another_thread_completes_is_awaited_in_real_time() {
@@ -138,7 +138,7 @@ fn a_driven_timer_sees_its_own_time_while_other_threads_end_engines() {
     );
 }
 
-/// A handler ends its own engine, which is the last engine that the set knows, and starts another engine.
+/// A handler ends its own engine, the last engine that the set knows, and starts another engine.
 #[test]
 fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     let mut driven = driven();
@@ -161,7 +161,7 @@ fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     assert_eq!(count(), 0, "an engine is kept");
 }
 
-/// The future waits for a timer that is already due. No time passes.
+/// A future waits for a timer that is already due. No time passes.
 #[test]
 #[cfg(feature = "async")]
 fn a_timer_that_is_due_already_moves_no_time() {
@@ -187,7 +187,7 @@ fn a_timer_that_is_due_already_moves_no_time() {
     assert_eq!(driven.clock().now() - Timestamp::ZERO, HOUR);
 }
 
-/// A thread that does not move the clock arms the timer while the future waits.
+/// A future waits, and a thread that does not move the clock arms its timer. The time moves.
 #[test]
 #[cfg(feature = "async")]
 fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
@@ -221,7 +221,7 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
     });
 }
 
-/// No waker is left, with or without pending timers.
+/// A future waits without a waker. This is an error, with or without pending timers.
 #[test]
 #[cfg(feature = "async")]
 fn a_future_that_nothing_can_wake_is_an_error() {

@@ -64,7 +64,7 @@ fn an_engine_that_ended_leaves_nothing_on_the_set() {
     }
 }
 
-/// When the drop returns, the engine has dropped the witness. No job that keeps the engine alive was under way.
+/// An engine is idle, so no job keeps it alive. When the engine's drop returns, its handler has been dropped, too.
 #[test]
 fn an_idle_engine_is_freed_when_its_drop_returns() {
     let shards = small().start_shards().expect("shards");

@@ -27,8 +27,7 @@ fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() 
     assert!(matches!(error, BuildError::NotOfAnEngine { .. }), "{error}");
 }
 
-/// On an engine, as many handlers as there are workers block. Another engine runs its handlers inline, and its timers
-/// go on.
+/// One engine's handlers block all workers. Another engine runs its handlers inline, and its timers go on.
 #[test]
 fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let shards = small().start_shards().expect("shards");
@@ -56,8 +55,8 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     gate.open();
 }
 
-/// A handler that runs inline leads a shard. If the lane of another engine on the set is full, its call fails and does
-/// not wait.
+/// A handler that runs inline leads a shard. If the lane (its thread's queue) to another engine of the set is full, a
+/// call fails instead of waiting.
 #[test]
 fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     within_patience(|| {
@@ -78,12 +77,12 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     });
 }
 
-/// Runs a job at once, on the shard's own thread, as an executor.
+/// Runs a job at once on the calling thread. An engine uses this function as its executor.
 fn on_the_spot(job: Job) {
     job.run();
 }
 
-/// While a shard's own thread waits in an executor, no thread makes room in the shard's lanes.
+/// While a shard's own thread waits in an executor, no thread makes room in the shard's lanes (threads' queues to it).
 #[test]
 fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
     within_patience(|| {

@@ -11,7 +11,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// The longest time that a test waits for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` is true. Fails after a long time, with `goal` in the message.
 pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -20,7 +20,7 @@ pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Runs `f` on a new thread. A deadlock then fails the test instead of hanging it.
+/// Runs `f` on a new thread. A deadlock in `f` fails the test instead of hanging it.
 pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, result) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -39,8 +39,7 @@ pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 
     }
 }
 
-/// Runs `work` on a new thread. The thread stays until the returned sender is dropped, with the slots that it keeps in
-/// reserve.
+/// Runs `work` on a new thread. The thread stays, with the slots in its reserve, until the returned sender is dropped.
 pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     scope: &'s Scope<'s, '_>,
     work: impl FnOnce() -> R + Send + 's,
@@ -55,12 +54,12 @@ pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     (result.recv().expect("the work ends"), leave)
 }
 
-/// Locks a mutex, even if a handler has panicked while it held the lock.
+/// Locks a mutex, even if a handler has panicked while it held the mutex.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gate at which handlers wait until the test opens it. Clones share the gate.
+/// A gate at which handlers wait until a test opens the gate. Clones share the gate.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -80,7 +79,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until the gate is open. If that takes too long, panics, and the engine counts the panic.
+    /// Waits until the gate is open. Panics if this takes too long, and the engine counts the panic.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut guard = lock(state);
@@ -108,7 +107,7 @@ impl Gate {
     }
 }
 
-/// A list of entries, to which handlers add. Clones share the list.
+/// A list to which handlers add entries. Clones share the list.
 pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
 
 impl<E> Clone for Log<E> {
@@ -143,7 +142,7 @@ impl<E: Ord> Log<E> {
     }
 }
 
-/// A firing as a handler saw it.
+/// A timer's firing as its handler saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shot {
     pub(crate) at: Timestamp,
@@ -157,7 +156,7 @@ impl Shot {
     }
 }
 
-/// Makes a driven engine, and a log of its firings.
+/// Makes a driven engine, and a log of the engine's firings.
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
@@ -165,14 +164,14 @@ pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     (engine, log)
 }
 
-/// Returns the payloads of `shots`, sorted.
+/// Returns the payloads of `shots` in ascending order.
 pub(crate) fn payloads(shots: &[Shot]) -> Vec<u64> {
     let mut payloads: Vec<u64> = shots.iter().map(|shot| shot.payload).collect();
     payloads.sort_unstable();
     payloads
 }
 
-/// Asserts that every scheduled timer has ended in a counted way, and that none is pending.
+/// Asserts that each scheduled timer has ended in a counted way. None may be pending.
 pub(crate) fn assert_settled(stats: &Stats) {
     assert_eq!(stats.pending, 0, "{stats:?}");
     assert_eq!(stats.fired + stats.cancelled + stats.returned, stats.scheduled, "{stats:?}");
@@ -212,7 +211,7 @@ impl Rng {
     }
 }
 
-/// Runs `f` in a process of its own. This test program is started again, and runs only the test with the path `name`.
+/// Runs `f` in its own process. This test program is started again, and runs only the test with the path `name`.
 pub(crate) fn alone(name: &str, f: impl FnOnce()) {
     const ALONE: &str = "TOURBILLON_TEST_ALONE";
     if std::env::var(ALONE).as_deref() == Ok(name) {

@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::{fs, iter};
 
-/// The files that each file uses. Each used file comes with a path that names it.
+/// For each file, the files that it uses. Each used file comes with a path that names it.
 pub(crate) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A source file. It is also a module.
+/// A source file, which is also a module.
 struct File {
-    /// The file's path in the crate's sources.
+    /// The file's path below the folder of the crate's sources.
     name: String,
     imports: Vec<Import>,
-    /// The paths in the file's code, without its imports.
+    /// The paths that the file's code names, without its imports.
     paths: Vec<String>,
-    /// The words in the file's code, without its imports.
+    /// The words of the file's code, without its imports.
     words: BTreeSet<String>,
 }
 
@@ -43,7 +43,8 @@ impl File {
     }
 }
 
-/// Returns the tokens of a file's module and of the modules inside it, each with its depth. Unit tests are left out.
+/// Returns the tokens of a file's module and of each module inside the file, with the module's depth. Leaves out unit
+/// tests.
 pub(crate) fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
     let (mut own, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -67,7 +68,7 @@ pub(crate) fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
     modules
 }
 
-/// Returns the length of the block with which `tokens` starts.
+/// Returns the number of tokens in the block that begins `tokens`.
 pub(crate) fn block(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
@@ -83,7 +84,8 @@ pub(crate) fn block(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// Converts a path of a module inside a file, at this depth, into a path of the file's own module.
+/// Converts a path from a module inside a file into a path from the file's own module. `depth` is the depth of the
+/// inner module.
 fn outside(path: &str, depth: usize) -> String {
     let mut path = path;
     for _ in 0..depth {
@@ -92,7 +94,7 @@ fn outside(path: &str, depth: usize) -> String {
     if path == "super" && depth > 0 { String::from("self") } else { path.to_owned() }
 }
 
-/// The files of a crate, by their modules.
+/// The files of a crate. The key is the path of the file's module.
 pub(crate) struct Sources(BTreeMap<Vec<String>, File>);
 
 impl Sources {
@@ -101,8 +103,8 @@ impl Sources {
         Self(files.map(|(name, source)| (module(name), File::new(name, source))).collect())
     }
 
-    /// Returns the module of the file that defines the item of `path` in `module`. Returns `None` if the item is not of
-    /// this crate.
+    /// Returns the module of the file that defines the item `path`, as seen from `module`. Returns `None` for an item
+    /// of another crate.
     pub(crate) fn defines(&self, module: &[String], path: &str, patience: usize) -> Option<Vec<String>> {
         let mut segments = path.split("::").peekable();
         let mut place = module.to_vec();
@@ -137,7 +139,7 @@ impl Sources {
         self.0.contains_key(&place).then_some(place)
     }
 
-    /// Returns the name of a module's file.
+    /// Returns the name of the file that contains `module`.
     pub(crate) fn name(&self, module: &[String]) -> &str {
         &self.0[module].name
     }
@@ -147,7 +149,7 @@ impl Sources {
         self.0.contains_key(&child).then_some(child)
     }
 
-    /// Returns the import with this name in the file of `place`.
+    /// Returns the import called `name` in the file of the module `place`.
     fn import(&self, place: &[String], name: &str) -> Option<&Import> {
         self.0.get(place)?.imports.iter().find(|import| import.name == name)
     }
@@ -171,20 +173,20 @@ impl Sources {
     }
 }
 
-/// Returns the module of a file, as its segments. The crate's root has no segments.
+/// Returns the module path of a file. The crate's root has an empty path.
 pub(crate) fn module(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs");
     let path = path.strip_suffix("/mod").unwrap_or(path);
     if path == "lib" { Vec::new() } else { path.split('/').map(str::to_owned).collect() }
 }
 
-/// Returns the shortest circle of files, if there is a circle. Each file uses the next file, and the last file uses the
-/// first.
+/// Returns the shortest circle of files in which each file uses the next. The last file uses the first. `None` without
+/// a circle.
 fn circle(uses: &Uses) -> Option<Vec<&str>> {
     uses.keys().filter_map(|file| way_back(uses, file)).min_by_key(Vec::len)
 }
 
-/// Returns the shortest chain of uses that leads from a file back to it.
+/// Returns the shortest chain of uses that leads from the file `start` back to it.
 fn way_back<'a>(uses: &'a Uses, start: &'a str) -> Option<Vec<&'a str>> {
     let mut users = BTreeMap::new();
     let mut open = VecDeque::from([start]);
@@ -204,14 +206,15 @@ fn way_back<'a>(uses: &'a Uses, start: &'a str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Returns the uses of a circle as text, one after the other.
+/// Returns the uses in a circle of files as text, one use after the other.
 fn steps(uses: &Uses, circle: &[&str]) -> String {
     let next = circle.iter().cycle().skip(1);
     let steps = circle.iter().zip(next).map(|(user, used)| format!("{user} names {}", uses[*user][*used]));
     steps.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the uses among the files of the engine and of each crate, by their paths in the repository.
+/// Returns the uses among the files of the engine, and those among the files of each crate. Paths begin at the
+/// repository's root.
 fn our_uses() -> Uses {
     let mut uses = Uses::new();
     for folder in crates() {
@@ -223,7 +226,7 @@ fn our_uses() -> Uses {
     uses
 }
 
-/// Returns the folders of sources: that of the engine, and that of each crate.
+/// Returns the folders of sources: the engine's folder, and the folder of each crate.
 pub(crate) fn crates() -> Vec<String> {
     let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).unwrap();
     let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
@@ -232,7 +235,7 @@ pub(crate) fn crates() -> Vec<String> {
     folders
 }
 
-/// Returns the files of a crate with their paths in its folder of sources, including the root.
+/// Returns the files of a crate, including its root. Paths begin at the crate's folder of sources.
 pub(crate) fn files_of(folder: &str) -> Vec<(String, String)> {
     let mut files = sources_in(folder);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("lib.rs");
@@ -254,7 +257,7 @@ fn no_files_use_each_other_in_a_circle() {
 
 // --- The check itself ---
 
-/// Returns the uses among files that are given by name and source.
+/// Returns the uses among files, as texts. Each file is given by its name and its source.
 fn uses_of(files: &[(&str, &str)]) -> Vec<String> {
     let uses = Sources::new(files.iter().copied()).uses();
     uses.iter().flat_map(|(user, used)| used.keys().map(move |used| format!("{user} -> {used}"))).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Fails if a place breaks the rule. Shows the number that was found at that place.
+/// Fails if a place breaks the rule: its number is above zero. The message has the number found at the place.
 #[track_caller]
 pub(crate) fn hold(rule: &str, found: impl IntoIterator<Item = (String, usize)>) {
     let broken: Vec<String> = found
@@ -13,7 +13,7 @@ pub(crate) fn hold(rule: &str, found: impl IntoIterator<Item = (String, usize)>)
     assert!(broken.is_empty(), "{rule}\n{}", broken.join("\n"));
 }
 
-/// Works as [`hold`], but shows the items that break the rule.
+/// Fails as [`hold`] does. The message has the items that break the rule.
 #[track_caller]
 pub(crate) fn hold_for_items(rule: &str, found: impl IntoIterator<Item = (String, BTreeSet<String>)>) {
     let broken: Vec<String> = found

@@ -30,8 +30,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use tokens::{Token, is_within, paths, tokens};
 
-/// A door: the only file that may name certain outside facilities. The second part has the paths that no other file may
-/// name.
+/// A door: the only file that may name certain paths, such as those of atomics. The second part has these paths.
 type Door = (&'static str, &'static [&'static str]);
 
 const ATOMICS_AND_THREADS: &[&str] =
@@ -39,7 +38,7 @@ const ATOMICS_AND_THREADS: &[&str] =
 const THE_SYSTEMS_TIME: &[&str] =
     &["std::time::Instant::now", "std::time::SystemTime::now", "Instant::now", "SystemTime::now"];
 
-/// The doors of the engine.
+/// The engine's doors: files that alone may name certain paths.
 const DOORS: [Door; 4] = [
     ("base/sync.rs", ATOMICS_AND_THREADS),
     ("system/clock/system.rs", THE_SYSTEMS_TIME),
@@ -47,11 +46,11 @@ const DOORS: [Door; 4] = [
     ("report/stats/facade.rs", &["metrics"]),
 ];
 
-/// The sources of the layer, a crate that uses the engine's public interface and has its own doors.
+/// The sources of the layer. The layer is a crate that uses the engine's public interface and has its own doors.
 const LAYER: &str = "crates/tasks/src";
 const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
-/// Paths that a file may name although it is not a door: file, path, reason.
+/// Exceptions to the doors: a file, a path that it may name, and the reason.
 const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
     ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
@@ -71,10 +70,11 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// The floors on which unsafe code may stand: the doors to the system, and the lock-free parts.
+/// The floors (levels of the module order) on which unsafe code may stand. They have the doors to the system, and the
+/// lock-free parts.
 const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
-/// Functions that unsafe code on other floors may call: file, function, reason.
+/// Functions that unsafe code outside its floors may call: the file, the function, and the reason.
 const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/one_shot.rs", "self.slab.take", "the cancel or the eviction made the payload ours (I3)"),
@@ -85,23 +85,24 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/owned.rs", "self.slab.peek", "who has the slot has not released it (O5)"),
 ];
 
-/// Up to this floor, the tags of invariants and of pairs of orderings are checked. Above it, a file may use any tags.
+/// The highest floor (level of the module order) on which tags of invariants and of pairs of orderings are checked.
+/// Files above may use any tags.
 const TAGGED_FLOOR: usize = 3;
 
-/// Crates of the workspace that stand alone: the folder under `crates/`, and the paths that its sources may not name.
-/// Their sources never name the engine, and all forbid unsafe code.
+/// Crates that stand alone: the folder under `crates/`, and the paths that the crate's sources may not name. The
+/// sources never name the engine, and all forbid unsafe code.
 const ALONE: [(&str, &[&str]); 2] = [
     ("wheel", &["std", "core::sync", "core::cell"]),
     // This crate may not name a clock either.
     ("calendar", &["std::sync", "core::sync", "std::thread", "std::time", "Timestamp::now", "jiff::Zoned"]),
 ];
 
-/// Returns whether only a door may name this path, and this file is not that door.
+/// Returns whether `path` is reserved for a door (a file that alone may name it) and `file` is another file.
 fn is_behind(doors: &[Door], file: &str, path: &str) -> bool {
     doors.iter().any(|&(door, places)| door != file && places.iter().any(|place| is_within(path, place)))
 }
 
-/// Returns the paths of a file that only a door may name.
+/// Returns the paths in a file that are reserved for a door (another file that alone may name them).
 fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<String> {
     let mut found = Vec::new();
     for path in paths(&tokens(source)) {
@@ -117,7 +118,7 @@ fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<S
     found
 }
 
-/// Returns the floor of each module, as `lib.rs` lists the modules under `// Floor N`.
+/// Returns the floor (level of the module order) of each module. `lib.rs` lists the modules under `// Floor N`.
 fn floors(lib: &str) -> BTreeMap<String, usize> {
     let mut floor = None;
     let mut floors = BTreeMap::new();
@@ -134,12 +135,12 @@ fn floors(lib: &str) -> BTreeMap<String, usize> {
     floors
 }
 
-/// Returns the module of the crate's root to which a file belongs.
+/// Returns the top-level module to which a file belongs.
 fn module_of(file: &str) -> &str {
     file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
 }
 
-/// Returns the paths by which a file uses a higher floor, or the root, which is the face.
+/// Returns the paths by which a file uses a higher floor (level of the module order), or the crate's root.
 fn climbs(file: &str, source: &str, floors: &BTreeMap<String, usize>) -> Vec<String> {
     let Some(&floor) = floors.get(module_of(file)) else { return vec![format!("{file} is on no floor")] };
     let is_module_root = !file.contains('/') || (file.ends_with("/mod.rs") && file.matches('/').count() == 1);
@@ -160,7 +161,7 @@ fn climbs(file: &str, source: &str, floors: &BTreeMap<String, usize>) -> Vec<Str
     found
 }
 
-/// Returns the unsafe code of a file that may not have it.
+/// Returns the unsafe code in a file that may have none.
 fn unsafe_elsewhere(
     file: &str,
     source: &str,
@@ -191,15 +192,15 @@ fn unsafe_elsewhere(
     found
 }
 
-/// Returns whether this is the tag of an invariant or of a pair, such as `T1` or `I1a`.
+/// Returns whether `word` is the tag of an invariant or of a pair, such as `T1` or `I1a`.
 fn is_tag(word: &str) -> bool {
     let Some(number) = word.strip_prefix(|c: char| c.is_ascii_uppercase()) else { return false };
     let number = number.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(number);
     !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// Returns the tags that a file explains in the docs of its modules and types. They stand in the first column of a
-/// table, or before a full stop.
+/// Returns the tags that a file explains in the docs of its modules and types. An explained tag stands in a table's
+/// first column, or before a full stop.
 fn tags(source: &str) -> Vec<String> {
     let docs = source.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -215,7 +216,7 @@ fn tags(source: &str) -> Vec<String> {
     .collect()
 }
 
-/// Returns the tags that comments on orderings cite.
+/// Returns the tags that a source's comments on orderings cite.
 fn cited(source: &str) -> Vec<String> {
     let comments = source.lines().filter_map(|line| line.trim_start().strip_prefix("// "));
     let brackets =
@@ -224,7 +225,7 @@ fn cited(source: &str) -> Vec<String> {
     words.filter(|word| is_tag(word)).collect()
 }
 
-/// Returns the macros of unfinished code that a file uses.
+/// Returns the macros for unfinished code, such as `todo`, that a file uses.
 fn unfinished(file: &str, source: &str) -> Vec<String> {
     let tokens = tokens(source);
     tokens
@@ -238,14 +239,14 @@ fn unfinished(file: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the files of `src/` except the face, by their paths in `src/`.
+/// Returns the files of `src/` except `lib.rs`. Paths begin at `src/`.
 fn sources() -> Vec<(String, String)> {
     let files = sources_in("src");
     assert!(files.len() > 20);
     files
 }
 
-/// Returns the files of a folder of the package except `lib.rs`, by their paths in the folder.
+/// Returns the files of a folder except `lib.rs`. Paths begin at the folder.
 fn sources_in(folder: &str) -> Vec<(String, String)> {
     fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -263,7 +264,7 @@ fn sources_in(folder: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Returns the faults of a file of a crate that stands alone: forbidden paths, and unfinished code.
+/// Returns the faults of a file in a crate that stands alone: forbidden paths, and unfinished code.
 fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     let mut found = unfinished(file, source);
     for path in paths(&tokens(source)) {
@@ -277,7 +278,8 @@ fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     found
 }
 
-/// Returns the faults of a file of the layer: paths that only a door may name, hidden items, and unfinished code.
+/// Returns the faults of a file in the layer's crate: paths that are reserved for a door, hidden items, and unfinished
+/// code.
 fn strays(file: &str, source: &str) -> Vec<String> {
     let mut found = unfinished(file, source);
     let past = paths(&tokens(source)).into_iter().filter(|path| is_behind(&DOORS_OF_THE_LAYER, file, path));

@@ -7,17 +7,17 @@ use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that are meaningless for a binding, a parameter or a field. A function may have them, since its name stands
-/// with a type or a receiver.
+/// Names that say nothing as a binding, a parameter or a field. A function may have them, because its name stands with
+/// a type or a receiver.
 const EMPTY: [&str; 4] = ["of", "its", "what", "who"];
 
-/// Words of a letter and digits that are real names, not numbers of a list.
+/// Words of a letter and digits that are real names, not the numbers of a list.
 const WORDS: [&str; 16] = [
     "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "h1", "h2", "p50", "p99", "x86",
     "v1",
 ];
 
-/// Returns the uses of empty names in a source.
+/// Returns the places of a source that use an empty name, such as `of` for a binding.
 fn empty_names(source: &str) -> Vec<String> {
     let tokens = tokens(source);
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ fn empty_names(source: &str) -> Vec<String> {
     found
 }
 
-/// Returns the functions of a source that are named by a number of a list, as `f13_a_lost_answer`.
+/// Returns the functions of a source whose names begin with the number of a list, as `f13_a_lost_answer`.
 fn numbered(source: &str) -> Vec<String> {
     let tokens = tokens(source);
     let names = tokens.windows(2).filter(|pair| pair[0].is("fn")).filter_map(|pair| pair[1].word());
@@ -54,7 +54,7 @@ fn is_numbered(name: &str) -> bool {
         && !WORDS.contains(&first)
 }
 
-/// Returns the tags that follow another tag of the same letter on a line. This happens in docs whose paragraph starts
+/// Returns the tags that follow another tag of the same letter on one line. This happens in docs whose paragraph starts
 /// with a tag: `I2` of `I1. It holds. I2. So does this.`
 fn crowded(source: &str) -> Vec<String> {
     let (mut found, mut letter) = (Vec::new(), None);
@@ -82,7 +82,7 @@ fn crowded(source: &str) -> Vec<String> {
     found
 }
 
-/// Returns the tag of a word that is a tag with a full stop.
+/// Returns the tag in `word` if `word` is a tag with a full stop.
 fn tag_of(word: &str) -> Option<&str> {
     word.strip_suffix('.').filter(|word| crate::is_tag(word))
 }
@@ -103,7 +103,7 @@ fn unclear_tags(files: &[(String, String)]) -> BTreeSet<String> {
     found
 }
 
-/// Returns the package to which a file of the repository belongs.
+/// Returns the name of the package to which a file of the repository belongs.
 fn package(path: &str) -> String {
     match path.split('/').collect::<Vec<_>>()[..] {
         ["crates", name, ..] => format!("crates/{name}"),

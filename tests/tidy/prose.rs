@@ -13,20 +13,20 @@ use crate::words::{comment, repository};
 use std::collections::BTreeMap;
 use std::env;
 
-/// The largest share that a part may have, in per cent. Some marked sentences are right as they are.
+/// The largest permitted share of marked sentences, in per cent. Some marked sentences are right as they are.
 const SHARE: usize = 2;
 
-/// A part with fewer sentences than this has no share.
+/// The smallest number of sentences for which a share is computed.
 const FEW: usize = 4;
 
-/// A way to write that a reader must read twice.
+/// A habit of writing that makes a reader read a sentence twice.
 struct Habit {
     name: &'static str,
     instead: &'static str,
-    /// The forms of the habit. Each form has a key, the marked word, in brackets. A word stands for itself, `a|b` for
+    /// The forms of the habit. Each form has a key in brackets: the marked word. A word stands for itself, `a|b` for
     /// either word, `*` for any word, `*est` for an ending, and `.` for the end of a clause.
     forms: &'static [&'static str],
-    /// Forms that are right although a form of the habit fits, with the same keys.
+    /// Exceptions: forms with the same keys that are right, although a form of the habit fits.
     unless: &'static [&'static str],
 }
 
@@ -94,7 +94,7 @@ const HABITS: [Habit; 6] = [
     },
 ];
 
-/// Splits a sentence into parts: words in lower case, and marks that end a clause.
+/// Splits a sentence into words in lower case, and into marks that end a clause.
 fn parts(sentence: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for word in sentence.split_whitespace() {
@@ -113,7 +113,7 @@ fn parts(sentence: &str) -> Vec<String> {
     parts
 }
 
-/// Returns whether a form fits a sentence with its key at the part `key`.
+/// Returns whether `form` fits a sentence, with the form's key at the index `key` of `parts`.
 fn stands(form: &str, parts: &[String], key: usize) -> bool {
     let form: Vec<&str> = form.split_whitespace().collect();
     let own = form.iter().position(|word| word.starts_with('[')).expect("a form has a key");
@@ -129,7 +129,7 @@ fn stands(form: &str, parts: &[String], key: usize) -> bool {
         })
 }
 
-/// Returns the habit that marks a sentence. A sentence counts only once.
+/// Returns the habit that marks a sentence. The first habit that fits counts.
 fn habit(sentence: &str) -> Option<&'static Habit> {
     let parts = parts(sentence);
     HABITS.iter().find(|habit| {
@@ -141,7 +141,7 @@ fn habit(sentence: &str) -> Option<&'static Habit> {
 }
 
 /// Returns the sentences of a page, or of a source's comments. A sentence has at least three words. Code becomes the
-/// word `code`, and headings are left out.
+/// word `code`. Headings are left out.
 fn sentences(text: &str, is_page: bool) -> Vec<String> {
     let mut sentences = Vec::new();
     let (mut paragraph, mut is_code, mut is_made) = (String::new(), false, false);
@@ -210,7 +210,7 @@ fn split(paragraph: &str, sentences: &mut Vec<String>) {
     }
 }
 
-/// Returns the part of the repository for which a text counts: a crate, a folder of the root, or pages of one kind.
+/// Returns the part of the repository to which a text belongs: a crate, a folder of the root, or pages of one kind.
 fn part_of(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut folders = path.split('/');
@@ -224,7 +224,7 @@ fn part_of(path: &str) -> String {
     }
 }
 
-/// The sentences of each part: the path, the text, and the habit that marks the sentence.
+/// For each part of the repository, its sentences: the path, the text, and the habit that marks the sentence.
 type Parts = BTreeMap<String, Vec<(String, String, Option<&'static Habit>)>>;
 
 fn counted(texts: &[(String, String)]) -> Parts {
@@ -240,7 +240,7 @@ fn counted(texts: &[(String, String)]) -> Parts {
     parts
 }
 
-/// Returns the share of marked sentences, in per cent, rounded up.
+/// Returns the percentage of marked sentences, rounded up.
 fn share(sentences: &[(String, String, Option<&Habit>)]) -> usize {
     let marked = sentences.iter().filter(|(_, _, habit)| habit.is_some()).count();
     (marked * 100).div_ceil(sentences.len())

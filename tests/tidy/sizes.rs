@@ -9,16 +9,16 @@ use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest number of lines of a file, without blank lines and comments.
+/// The largest number of lines that a file may have. Blank lines and comments do not count.
 const LINES: usize = 500;
 
-/// The largest number of methods of a type.
+/// The largest number of methods that a type may have.
 const METHODS: usize = 40;
 
-/// The largest number of files that have methods of a type.
+/// The largest number of files that may have methods of one type.
 const FILES: usize = 4;
 
-/// Returns the number of lines of a source, without blank lines and comments.
+/// Returns the number of a source's lines. Leaves out blank lines and comments.
 fn lines(source: &str) -> usize {
     let mut is_comment = false;
     source
@@ -32,15 +32,15 @@ fn lines(source: &str) -> usize {
         .count()
 }
 
-/// A function of an `impl` block.
+/// A function in an `impl` block.
 struct Method {
-    /// The type, as the block names it.
+    /// The path of the method's type, as the `impl` block writes it.
     path: String,
     name: String,
     has_receiver: bool,
 }
 
-/// Returns the methods that a file adds to types, without those of traits.
+/// Returns the methods that a file adds to types. Leaves out methods of traits.
 fn methods(tokens: &[Token]) -> Vec<Method> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -68,7 +68,8 @@ fn methods(tokens: &[Token]) -> Vec<Method> {
     found
 }
 
-/// Returns the type of an `impl` without a trait. `head` has the tokens between `impl` and the brace.
+/// Returns the type of an `impl` block without a trait. `head` has the tokens between `impl` and the brace. `None` for
+/// an `impl` of a trait.
 fn inherent(head: &[Token]) -> Option<String> {
     let mut depth = 0_usize;
     let mut path = Vec::new();
@@ -88,7 +89,7 @@ fn inherent(head: &[Token]) -> Option<String> {
     (!path.is_empty()).then(|| path.join("::"))
 }
 
-/// Returns the functions of a block: the name, and whether there is a receiver.
+/// Returns the functions in a block: the name, and whether the function has a receiver.
 fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -108,10 +109,10 @@ fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     found.into_iter()
 }
 
-/// A type, named by the file that defines it and its own name.
+/// A type: the file that defines it, and its name.
 type Type = (String, String);
 
-/// Returns the methods of the types of a crate, each with its file.
+/// Returns the methods of each type in a crate. Each method comes with its file.
 fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
     let mut types = BTreeMap::<Type, Vec<(String, Method)>>::new();
@@ -141,7 +142,7 @@ fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     types
 }
 
-/// Returns the types, in all crates, for which `count` returns more items than `limit`. The items come with the type.
+/// Returns the types, in all crates, for which `count` returns more items than `limit`. Each type comes with its items.
 fn excesses(
     limit: usize,
     count: impl Fn(&[(String, Method)]) -> BTreeSet<String>,

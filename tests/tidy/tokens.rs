@@ -1,6 +1,6 @@
 //! Splits sources into tokens, without comments and strings, and finds the paths that they name.
 
-/// A piece of code without comments and strings.
+/// A token of source code. Comments and strings have no tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// An identifier or a keyword.
@@ -51,7 +51,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
     tokens
 }
 
-/// Returns the length of the literal with which `text` starts.
+/// Returns the length of the literal that begins `text`. `quote` ends the literal.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -65,7 +65,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Returns the length of the raw string with which `text` starts, if it starts with a raw string.
+/// Returns the length of the raw string that begins `text`. `None` if `text` begins otherwise.
 fn raw(text: &str) -> Option<usize> {
     let start = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
     let inside = start.trim_start_matches('#');
@@ -76,7 +76,7 @@ fn raw(text: &str) -> Option<usize> {
     Some(text.len() - inside.len() + length)
 }
 
-/// Returns whether the quote at the start of `text` opens a character. Otherwise it opens a lifetime.
+/// Returns whether the quote that begins `text` opens a character. Otherwise the quote opens a lifetime.
 fn is_character(text: &str) -> bool {
     let mut after = text.chars().skip(1);
     match (after.next(), after.next()) {
@@ -85,24 +85,24 @@ fn is_character(text: &str) -> bool {
     }
 }
 
-/// Returns every path that the tokens name. Each path of a `use` tree is written out.
+/// Returns every path that `tokens` name. The paths of a `use` tree are written out.
 pub(crate) fn paths(tokens: &[Token]) -> Vec<String> {
     let (imports, code) = imports(tokens);
     imports.into_iter().map(|import| import.path).chain(code_paths(&code)).collect()
 }
 
-/// A name that a `use` brings into a file.
+/// A name that a `use` item brings into a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// The path for which the name stands.
+    /// The path that the imported name stands for.
     pub(crate) path: String,
-    /// The name in this file; `*` for a glob.
+    /// The name under which the file uses the import. `*` for a glob.
     pub(crate) name: String,
-    /// Whether the import is a re-export, which is visible outside of the module.
+    /// Whether the import is a re-export: other modules can see it.
     pub(crate) is_exported: bool,
 }
 
-/// Splits the tokens of a source into its imports and its other tokens.
+/// Splits a source's tokens into its imports and its other tokens.
 pub(crate) fn imports(tokens: &[Token]) -> (Vec<Import>, Vec<Token>) {
     let (mut imports, mut code) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -125,7 +125,7 @@ pub(crate) fn imports(tokens: &[Token]) -> (Vec<Import>, Vec<Token>) {
     (imports, code)
 }
 
-/// Returns whether the tokens end in `pub` or `pub(...)`.
+/// Returns whether `tokens` end in `pub` or `pub(...)`.
 fn ends_in_visibility(tokens: &[Token]) -> bool {
     let before = match tokens.iter().rposition(|token| *token == Token::Other('(')) {
         Some(open) if tokens.last() == Some(&Token::Other(')')) => &tokens[..open],
@@ -134,7 +134,7 @@ fn ends_in_visibility(tokens: &[Token]) -> bool {
     before.last().is_some_and(|token| token.is("pub"))
 }
 
-/// Returns the paths of a source outside of its imports.
+/// Returns the paths that `code` names. The tokens of imports are not part of `code`.
 pub(crate) fn code_paths(code: &[Token]) -> Vec<String> {
     let mut paths = Vec::new();
     let mut at = 0;
@@ -151,7 +151,7 @@ pub(crate) fn code_paths(code: &[Token]) -> Vec<String> {
     paths
 }
 
-/// Returns the end of the path that starts at `at`.
+/// Returns the index behind the path that starts at the index `at`.
 fn path_end(tokens: &[Token], mut at: usize) -> usize {
     at += 1;
     while let [Token::PathSeparator, Token::Word(_), ..] = tokens[at..] {
@@ -164,7 +164,7 @@ fn joined(tokens: &[Token]) -> String {
     tokens.iter().filter_map(Token::word).collect::<Vec<_>>().join("::")
 }
 
-/// Writes out the paths of the `use` tree that starts at `at`. Returns the index after the tree.
+/// Adds the paths of the `use` tree that starts at the index `at` to `imports`. Returns the index behind the tree.
 fn spread(tokens: &[Token], at: usize, prefix: &str, imports: &mut Vec<Import>) -> usize {
     let mut at = at;
     let (mut path, mut alias) = (prefix.to_owned(), None);
@@ -203,7 +203,7 @@ fn spread(tokens: &[Token], at: usize, prefix: &str, imports: &mut Vec<Import>) 
     at
 }
 
-/// Returns the name that a path brings in. For `a::b::self` it is `b`.
+/// Returns the name that an import of `path` brings in. For `a::b::self` it is `b`.
 fn last_name(path: &str) -> &str {
     let path = path.strip_suffix("::self").unwrap_or(path);
     path.rsplit("::").next().unwrap_or(path)

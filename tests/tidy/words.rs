@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-/// A phrase that is never wanted, and the words to write instead. A phrase in lower case also finds capitals. A phrase
-/// with capitals finds only itself.
+/// A phrase that prose may not have, and the words to write instead. A phrase in lower case also finds capitals. A
+/// phrase with capitals finds only itself.
 const UNWANTED: [(&str, &str); 26] = [
     ("told", "say what the call does: returns, fails with, is called; `stays distinguishable from`"),
     ("hear", "say what the call does: gets, sees, is called with"),
@@ -37,10 +37,10 @@ const UNWANTED: [(&str, &str); 26] = [
     ("the begin", "the start"),
 ];
 
-/// Lines of a comment or page that follow each other, with their numbers.
+/// Successive lines of a comment or page, with their numbers.
 type Paragraph = Vec<(usize, String)>;
 
-/// Returns the paragraphs of a page, or of a source's comments.
+/// Returns the paragraphs of a page, or those of a source's comments.
 fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     let (mut is_code, mut is_made) = (false, false);
@@ -64,7 +64,7 @@ fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
     paragraphs
 }
 
-/// Returns the comment of a line of Rust or C, if it has a comment.
+/// Returns the comment on a line of Rust or C. `None` without a comment.
 pub(crate) fn comment(line: &str) -> Option<&str> {
     let start = line.trim_start();
     if let Some(rest) = start.strip_prefix("/*").or_else(|| start.strip_prefix("* ")) {
@@ -74,7 +74,7 @@ pub(crate) fn comment(line: &str) -> Option<&str> {
     Some(rest.trim_start_matches(['/', '!']))
 }
 
-/// Returns the unwanted phrases of a page or source: line, phrase, and the words to write instead.
+/// Returns the unwanted phrases in a page or source: the line, the phrase, and the words to write instead.
 fn unwanted(text: &str, is_page: bool) -> Vec<(usize, &'static str, &'static str)> {
     let mut found = Vec::new();
     for lines in prose(text, is_page) {
@@ -98,7 +98,7 @@ fn unwanted(text: &str, is_page: bool) -> Vec<(usize, &'static str, &'static str
     found
 }
 
-/// Returns whether the phrase at `at` neither starts nor ends inside a word.
+/// Returns whether the phrase at the index `at` begins and ends at the edges of words.
 fn is_whole(text: &str, at: usize, phrase: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || c == '_';
     let before = text[..at].chars().next_back();
@@ -106,7 +106,7 @@ fn is_whole(text: &str, at: usize, phrase: &str) -> bool {
     !before.is_some_and(is_inside) && !after.is_some_and(is_inside)
 }
 
-/// Collects the pages and sources below a folder, by their paths in the repository.
+/// Adds the pages and sources below `folder` to `texts`. Paths begin at the repository's root.
 fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(root.join(folder)).unwrap() {
         let entry = entry.unwrap();
@@ -125,7 +125,7 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     }
 }
 
-/// Returns all pages and sources of the repository.
+/// Returns all pages and sources of the repository, by their paths.
 pub(crate) fn repository() -> Vec<(String, String)> {
     let mut all = Vec::new();
     texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
@@ -135,8 +135,8 @@ pub(crate) fn repository() -> Vec<(String, String)> {
 /// The largest length of a line of prose, in characters.
 const COLUMNS: usize = 120;
 
-/// Returns the lines of prose that are too long. A row of a table must be one line, and an address is one word. Both
-/// may be long.
+/// Returns the numbers of the lines of prose that are too long. Rows of tables and addresses may be long, because a row
+/// is one line and an address is one word.
 fn too_long(text: &str, is_page: bool) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let is_long = |number: &usize| {

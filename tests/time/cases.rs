@@ -43,7 +43,7 @@ const NANO: Duration = Duration::from_nanos(1);
 const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Fails unless `time` has passed since `start`. A millisecond more is allowed.
+/// Fails unless the time `time` has passed since the moment `start`. A millisecond more is permitted.
 #[track_caller]
 fn assert_passed(start: Instant, time: Duration) {
     let passed = start.elapsed();
@@ -52,7 +52,7 @@ fn assert_passed(start: Instant, time: Duration) {
 
 // --- Tasks ---
 
-/// The number of wake-ups since the last look.
+/// The number of a task's wake-ups since the last call of `take`.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -68,18 +68,18 @@ impl Wake for Bell {
     }
 }
 
-/// A bell, and the waker that rings it.
+/// Makes a bell that counts wake-ups, and the waker that rings the bell.
 fn bell() -> (Arc<Bell>, Waker) {
     let bell = Arc::new(Bell::default());
     (Arc::clone(&bell), bell.into())
 }
 
-/// A context whose waker does nothing.
+/// Makes a context whose waker does nothing.
 fn nobody() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// A future that a case polls by hand, with a bell for its wake-ups.
+/// A future that a test polls by hand. The bell counts its wake-ups.
 struct Task<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
@@ -92,12 +92,12 @@ impl<F> Task<F> {
         Self { future: Box::pin(future), bell, waker }
     }
 
-    /// The number of wake-ups since the last call.
+    /// Returns the number of the task's wake-ups since the last call.
     fn take_wakes(&self) -> usize {
         self.bell.take()
     }
 
-    /// Drops the future. Its bell is left.
+    /// Drops the task's future, and returns the bell that counts the task's wake-ups.
     fn drop_future(self) -> Arc<Bell> {
         self.bell
     }
@@ -133,7 +133,7 @@ fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A current-thread runtime whose clock stands.
+/// Makes a current-thread runtime whose clock is paused.
 fn standing() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
@@ -142,25 +142,25 @@ fn several_threads(workers: usize) -> Runtime {
     Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap()
 }
 
-/// A runtime of each kind, on real time.
+/// Makes a runtime of each kind. Their clocks run in real time.
 fn runtimes() -> [Runtime; 3] {
     [current_thread(), several_threads(1), several_threads(4)]
 }
 
 // --- Panics ---
 
-/// A panic: its text, and the file of the call that it blames.
+/// A panic: its text, and the file of the call that the panic blames.
 struct Panicked {
     text: String,
     file: String,
 }
 
 thread_local! {
-    /// The file that the last panic on this thread blames.
+    /// The file of the call that the last panic on this thread blames.
     static BLAMED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, which must panic.
+/// Runs `f`, which must panic, and returns the panic.
 fn panic_of<R>(f: impl FnOnce() -> R) -> Panicked {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -179,7 +179,7 @@ fn panic_of<R>(f: impl FnOnce() -> R) -> Panicked {
     }
 }
 
-/// The text of a panic.
+/// Returns the text of a panic from its payload.
 fn text(payload: &(dyn Any + Send)) -> String {
     let formatted = payload.downcast_ref::<String>().map(String::as_str);
     let literal = payload.downcast_ref::<&'static str>().copied();

@@ -106,7 +106,8 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     );
 }
 
-/// The origin of a user's clock may be anywhere: in 1970, or as far back as a clock can show.
+/// The origin of a user's clock may be anywhere: in 1970, or as far back as a clock can show. No arming costs a ticket
+/// (an entry in the wheel) for this.
 #[test]
 fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
     for years in [0, 30, 57, 126, 583] {
@@ -196,11 +197,11 @@ fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
 }
 
 thread_local! {
-    /// The number of times that this thread has read the clock below.
+    /// The number of times that this thread has read a `Watched` clock.
     static READINGS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that counts the readings of each thread.
+/// A clock that counts each thread's readings.
 struct Watched(MonotonicClock);
 
 impl Clock for Watched {

@@ -178,7 +178,7 @@ fn a_due_timer_dropped_before_a_worker_takes_it_goes_with_the_job_or_with_the_en
 
 #[test]
 fn a_payloads_drop_may_use_the_engine_and_drop_another_timer_of_it() {
-    /// A chain of timers, each in the payload of the next.
+    /// A link in a chain of timers. Each timer is in the payload of the next.
     #[derive(Clone)]
     struct Link {
         previous: Option<Arc<Timer<Link>>>,

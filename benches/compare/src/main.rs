@@ -142,7 +142,7 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     if failures.is_empty() { Ok(()) } else { Err(format!("failed:\n{}", failures.join("\n")).into()) }
 }
 
-/// Returns the file for the results. Only a whole run of full size writes to the file of the published results.
+/// Returns the default file for the results. Only a whole run of full size writes to the published results.
 fn default_path(scale: Scale, filter: &str) -> PathBuf {
     if scale == Scale::Full && filter.is_empty() {
         published()
@@ -155,7 +155,7 @@ fn published() -> PathBuf {
     of_project("benches/results/book.json")
 }
 
-/// Returns the path of a file of the project to which this package belongs.
+/// Returns an absolute path. `path` is relative to the repository's root.
 fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

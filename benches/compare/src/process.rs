@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-/// Returns the present resident memory, in bytes.
+/// Returns the process's present resident memory, in bytes.
 pub(crate) fn resident() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// Returns the largest resident memory so far, in bytes.
+/// Returns the process's largest resident memory so far, in bytes.
 pub(crate) fn peak_resident() -> Option<u64> {
     status_bytes("VmHWM:")
 }
@@ -22,13 +22,13 @@ fn field(status: &str, key: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns how often the threads other than the main thread have gone to sleep.
+/// Returns the number of times that all threads except the main thread have gone to sleep.
 pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     let main = std::process::id().to_string();
     sleeps(|thread| thread != main)
 }
 
-/// Returns how often the present threads have gone to sleep.
+/// Returns the number of times that the process's present threads have gone to sleep.
 pub(crate) fn sleeps_of_all_threads() -> Option<u64> {
     sleeps(|_| true)
 }
@@ -46,8 +46,8 @@ fn sleeps(is_counted: impl Fn(&str) -> bool) -> Option<u64> {
     Some(sleeps)
 }
 
-/// Returns the time for which the calling thread could run and had no core, by the scheduler's own account. Linux has
-/// this account if it was built with `CONFIG_SCHED_INFO`.
+/// Returns the total time for which the calling thread could run but had no core, by the scheduler's account. Linux
+/// keeps the account if it was built with `CONFIG_SCHED_INFO`.
 pub(crate) fn waited_for_a_core() -> Option<Duration> {
     let account = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     account.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
@@ -61,7 +61,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
 }
 
-/// Returns `None`, since the time is not measured on other systems.
+/// Returns `None`, because this system has no measurement of processor time.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Option<Duration> {
     None

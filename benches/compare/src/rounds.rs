@@ -7,21 +7,21 @@ use crate::turn::{self, Ending};
 use crate::workload::{Entrant, Family, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A workload in a case, with the progress of its rounds.
+/// A workload in one case, with the rounds that were played.
 pub(crate) struct Contest {
     scale: Scale,
     rounds: usize,
     case: Case,
     entrants: Vec<Entrant>,
-    /// Whether all contestants of the workload take part.
+    /// Whether all of the workload's contestants take part in the run.
     is_whole: bool,
-    /// Whether the figures would include a standstill of the machine.
+    /// Whether a standstill of the machine would spoil the figures.
     needs_steadiness: bool,
     pub(crate) outcome: Outcome,
 }
 
-/// Selects the workloads, cases or contestants with the name `filter`. If there are none, selects those whose names
-/// contain `filter`. Each runs for `rounds` rounds, or for the workload's own number of rounds.
+/// Selects the workloads, cases or contestants with the name `filter`. Without an exact match, selects all whose names
+/// contain `filter`. Each contest gets `rounds` rounds, or the workload's own number.
 pub(crate) fn select(
     workloads: &[Workload],
     scale: Scale,
@@ -90,7 +90,8 @@ impl Contest {
         self.rounds * self.entrants.len()
     }
 
-    /// Plays a round, which adds a figure to each row. Each round begins with another contestant. Returns the failures.
+    /// Plays a round: measures each contestant once, and adds a figure to each row. Each round begins with another
+    /// contestant. Returns messages of failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
         // The turn before belonged to another contest, perhaps to a foreign program. Such a program has gigabytes of
@@ -129,7 +130,7 @@ fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending 
     }
 }
 
-/// Plays all rounds of all contests. The first rounds of all contests come first. Returns the failures.
+/// Plays all rounds of all contests: first each contest's first round, and so on. Returns messages of failures.
 pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
     let turns: usize = contests.iter().map(Contest::turns).sum();
     // The bar is drawn only between turns. A thread that draws it would run beside the contestants.

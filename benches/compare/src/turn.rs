@@ -14,22 +14,22 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The first argument of a process that takes a turn.
+/// The first argument of a process that measures one contestant once.
 pub(crate) const COMMAND: &str = "turn";
 
-/// The way in which a turn ended.
+/// The result of a process that measured a contestant.
 pub(crate) enum Ending {
     Figures(Figures),
     Cannot(String),
     Failed(String),
 }
 
-/// The exit status of a program that cannot do the workload.
+/// The exit status of a foreign program that cannot do the workload.
 const CANNOT: i32 = 3;
-/// The time after which a process is taken to hang.
+/// The time after which a measuring process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// Takes the turn in a new process of this program.
+/// Measures a contestant once, in a new process of this program.
 pub(crate) fn here(workload: &str, contestant: &str, case: &Case) -> Ending {
     match std::env::current_exe() {
         Ok(program) => run(Command::new(program), workload, contestant, case),
@@ -88,13 +88,13 @@ fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
     }
 }
 
-/// Ends the process with the status of a program that cannot do the workload.
+/// Ends the process with the exit status for a workload that the program cannot do. Prints `why`.
 pub(crate) fn cannot(why: &str) -> ! {
     eprintln!("{why}");
     process::exit(CANNOT)
 }
 
-/// Takes the turn that the arguments describe, in this process.
+/// Measures the contestant that the arguments name once, in this process.
 pub(crate) fn take(workloads: &[Workload], arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [workload, contestant, case] = arguments else {
         return Err("a turn is a workload, a contestant and a case".into());

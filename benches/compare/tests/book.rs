@@ -12,7 +12,7 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Makes a tiny run, and returns its raw results.
+/// Runs the book with tiny sizes, and returns the raw results.
 fn run(name: &str, more: &[&str]) -> Value {
     let path = scratch(name);
     let output = book(&[&["--scale", "smoke", "--json", path.to_str().unwrap()], more].concat());

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// The failures that a change survives once a contestant has answered it.
+/// The failures after which an answered change is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,
     ProcessCrash,
-    /// A creation survives the loss of power, and the end of a delivery does not.
+    /// A creation survives a loss of power. The end of a delivery does not.
     Mixed,
 }
 
@@ -24,9 +24,9 @@ impl Survives {
 pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     pub(crate) survives: Survives,
-    /// The configuration in words, for the page.
+    /// The contestant's configuration in words, for the page.
     pub(crate) configuration: &'static str,
-    /// The contestant's module in `peers`; `None` for our contestants.
+    /// The name of the contestant's module in `peers`. `None` for our contestants.
     pub(crate) peer: Option<&'static str>,
     pub(crate) config: fn() -> Value,
     pub(crate) cases: &'static [&'static str],
@@ -36,15 +36,15 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
-    /// The contestants that only take part in the first round. With all their rounds the run would be too long.
+    /// The contestants that take part in the first round only. All rounds would take them too long.
     pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,
 }
 
 impl Case {
-    /// Returns whether `--only` with this text selects the case. The text may be the name of the case or of its
-    /// workload.
+    /// Returns whether the option `--only` with this text selects the case. The text may be the name of the case or of
+    /// its workload.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name == text || self.workload == text
     }

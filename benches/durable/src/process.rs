@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-/// The number of clock ticks a second in `/proc`.
+/// The number of clock ticks a second in the files of `/proc`.
 const TICKS: f64 = 100.0;
 
-/// Returns the memory of this process, in bytes.
+/// Returns this process's present resident memory, in bytes.
 pub(crate) fn ram() -> f64 {
     kilobytes("/proc/self/smaps_rollup", "Pss:")
 }
 
-/// Returns the memory of another process, in bytes.
+/// Returns the present resident memory of the process `pid`, in bytes.
 pub(crate) fn ram_of(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
@@ -21,7 +21,7 @@ pub(crate) fn peak() -> f64 {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
-/// Returns the largest memory of another process so far, in bytes.
+/// Returns the largest resident memory of the process `pid` so far, in bytes.
 pub(crate) fn peak_of(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/status"), "VmHWM:")
 }
@@ -47,7 +47,7 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
-/// Returns how often the threads of a process got a processor after they had given it up.
+/// Returns how often threads of the process `pid` got a processor again after they had given it up.
 pub(crate) fn wakes(pid: u32) -> f64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     let statuses =
@@ -55,7 +55,7 @@ pub(crate) fn wakes(pid: u32) -> f64 {
     statuses.filter_map(|status| field(&status, "voluntary_ctxt_switches:")).sum()
 }
 
-/// Returns the bytes that a folder takes on the disk, as `du` counts them.
+/// Returns the bytes that a folder occupies on the disk, as `du` counts them.
 pub(crate) fn disk(folder: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
 

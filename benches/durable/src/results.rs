@@ -15,17 +15,17 @@ pub(crate) struct Results {
     pub(crate) cases: Vec<Outcome>,
 }
 
-/// The results of a case, for all contestants that take part.
+/// The results of one case, for all contestants that take part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) case: String,
     pub(crate) sizes: Value,
-    /// The size of the case: `full`, or `quick` with sizes too small to mean anything.
+    /// The size of the case: `full`, or `quick`. The sizes of `quick` are too small to mean anything.
     pub(crate) scale: String,
     pub(crate) seconds: u64,
-    /// The last commit that changed the library.
+    /// The last commit that changed the library before the case was measured.
     pub(crate) commit: String,
-    /// The versions of the contestants and of the programs that they need.
+    /// The versions of the contestants, and of the programs that the contestants need.
     #[serde(default)]
     pub(crate) versions: BTreeMap<String, String>,
     /// The time of a write of 4 KiB with fdatasync just before the case, in milliseconds: the median and the 99th
@@ -37,16 +37,16 @@ pub(crate) struct Outcome {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// The reason why some rounds have no figures.
+    /// The reason why some rounds have no figures. `None` if all rounds have figures.
     pub(crate) note: Option<String>,
-    /// Whether the contestant was measured alone, not in turns with the others.
+    /// Whether the contestant was measured alone instead of in turns with others.
     #[serde(default)]
     pub(crate) is_alone: bool,
-    /// The figures of each column, one for each round.
+    /// The figures by their keys. Each key has a figure for each round.
     pub(crate) numbers: BTreeMap<String, Vec<f64>>,
 }
 
-/// The figures of one turn.
+/// The figures from a single measurement of a contestant.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) numbers: BTreeMap<String, f64>,
@@ -59,7 +59,7 @@ impl Row {
 }
 
 impl Outcome {
-    /// Returns the number of rounds of the contestants that took part in all rounds.
+    /// Returns the largest number of rounds that a contestant of the case has.
     pub(crate) fn rounds(&self) -> usize {
         self.rows.iter().map(Row::rounds).max().unwrap_or(0)
     }
@@ -77,7 +77,7 @@ impl Results {
         Ok(())
     }
 
-    /// Sets the versions of the newest run. A case without its own versions gets those of the run before.
+    /// Sets the versions of the newest run. Cases without their own versions get the earlier run's versions.
     pub(crate) fn set_versions(&mut self, versions: BTreeMap<String, String>) {
         let before = mem::replace(&mut self.versions, versions);
         for case in self.cases.iter_mut().filter(|case| case.versions.is_empty()) {
@@ -85,13 +85,13 @@ impl Results {
         }
     }
 
-    /// Stores a case. It replaces an earlier result of that case.
+    /// Stores the results of a case. They replace an earlier result of the same case.
     pub(crate) fn put(&mut self, outcome: Outcome) {
         self.cases.retain(|old| old.case != outcome.case);
         self.cases.push(outcome);
     }
 
-    /// Stores rows of a case. They replace earlier rows of the same contestants.
+    /// Stores rows of a case. They replace earlier rows that have the same contestants.
     pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
         let old = self
             .cases
@@ -118,7 +118,7 @@ impl Results {
         self.cases.iter().find(|outcome| outcome.case == name)
     }
 
-    /// Returns the figures of a contestant, in ascending order. Returns `None` if it has no such figures.
+    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if there are none.
     pub(crate) fn samples(&self, case: &str, contestant: &str, key: &str) -> Option<Samples> {
         let row = self.case(case)?.rows.iter().find(|row| row.contestant == contestant)?;
         Samples::new(row.numbers.get(key)?)

@@ -19,7 +19,7 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
     pub(crate) contestant: Option<String>,
-    /// The number of rounds for all contestants; `None` for the rounds of the plan.
+    /// The number of rounds for all contestants. `None` for the number that each case plans.
     pub(crate) rounds: Option<usize>,
     pub(crate) data: PathBuf,
     pub(crate) results: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Choice {
 
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// The path of Node.js, in a version that all clients support. The machine's own version may differ.
+/// The path of a Node.js that all client libraries support. The machine's own Node.js may have another version.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/node_modules/.bin/node");
 
 pub(crate) fn measure(choice: &Choice) -> Result<(), Box<dyn Error>> {
@@ -162,7 +162,8 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
     Ok(figures)
 }
 
-/// Follows a turn to its end. By a line of its output, the turn may ask to be measured or to be killed.
+/// Starts a measuring process and follows its output to the end. Through its output, the process may ask to be measured
+/// or killed.
 fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error>> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take().map(|errors| thread::spawn(move || last_lines(errors)));
@@ -178,7 +179,7 @@ fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error
     }
 }
 
-/// Returns the line of the output that has the error, or else the last line.
+/// Returns the line of the output that has the error. Without such a line, returns the last line.
 fn last_lines(errors: impl std::io::Read) -> String {
     let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
     lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()
@@ -207,7 +208,7 @@ fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<
     Ok(None)
 }
 
-/// Returns the processor time and the wake-ups of processes while nothing is due.
+/// Measures the processes `pids` during `time` while no timer is due. Returns their processor time and wake-ups.
 fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
     // The turn goes to sleep after it has printed its line.
     thread::sleep(Duration::from_secs(1));
@@ -236,7 +237,7 @@ fn fsync(data: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     Ok((times[250], times[495]))
 }
 
-/// Returns the last commit that changed the library.
+/// Returns the last commit that changed the library. `None` if git does not know.
 fn library_commit() -> Option<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     output("git", &["-C", root, "log", "-1", "--format=%h", "--", "src", "crates"])
@@ -271,7 +272,7 @@ fn versions() -> BTreeMap<String, String> {
     programs.chain(modules).chain(["redb", "hyper"].into_iter().filter_map(crate_version)).collect()
 }
 
-/// Returns the version of a crate, from the lock file.
+/// Returns the name and version of a crate, from the lock file.
 fn crate_version(name: &str) -> Option<(String, String)> {
     const LOCK: &str = include_str!("../Cargo.lock");
     let mut lines = LOCK.lines().skip_while(|line| *line != format!("name = \"{name}\""));
@@ -279,7 +280,7 @@ fn crate_version(name: &str) -> Option<(String, String)> {
     Some((name.to_owned(), version.to_owned()))
 }
 
-/// Runs a program, and returns the first line of its output.
+/// Runs a program, and returns the first line of its output. `None` if the run fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     Some(output_all(program, arguments)?.lines().next()?.trim().to_owned())
 }
@@ -288,7 +289,7 @@ fn output_all(program: &str, arguments: &[&str]) -> Option<String> {
     String::from_utf8(Command::new(program).args(arguments).output().ok()?.stdout).ok()
 }
 
-/// Returns the first word of a text that begins like a version. The programs print more than the version.
+/// Returns the first word of `text` that begins with a digit, after an optional `v` or `v=`.
 fn version_in(text: &str) -> Option<&str> {
     let words = text.split_ascii_whitespace();
     let words = words.map(|word| word.trim_start_matches("v=").trim_start_matches('v'));

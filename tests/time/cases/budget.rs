@@ -5,7 +5,7 @@ use super::time::{self, Duration};
 use crate::support::{HOUR, Log, MS};
 use tokio::task::{coop, yield_now};
 
-/// More than the budget of a task.
+/// A number of operations that exceeds a task's budget in tokio.
 const MANY: usize = 1_000;
 
 async fn many_sleeps_that_are_ready() {
@@ -68,7 +68,7 @@ async fn a_row_of_ticks_that_are_ready_lets_other_tasks_run() {
     task.await.unwrap();
 }
 
-/// In real time: the task is never idle, so that a clock that stands would stand for ever.
+/// The test runs in real time. The task is never idle, so a paused clock would never move.
 #[tokio::test]
 async fn a_timeout_ends_a_future_that_spends_the_whole_budget() {
     async fn never_rests() {

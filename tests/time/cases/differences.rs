@@ -18,7 +18,7 @@ const NO_TIMER: &str = "A Tokio 1.x context was found, but timers are disabled. 
 type Begin = fn() -> Wait;
 type Wait = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The functions that make a timer.
+/// The functions that make a timer, by their names.
 const WAITS: [(&str, Begin); 6] = [
     ("sleep", || Box::pin(time::sleep(MS))),
     ("sleep_until", || Box::pin(time::sleep_until(Instant::now() + MS))),
@@ -44,7 +44,7 @@ const WAITS: [(&str, Begin); 6] = [
     }),
 ];
 
-/// An interval panics inside of the time module, the other functions at their caller.
+/// Fails unless a panic has this text and blames the caller. An interval's panic blames the time module instead.
 fn assert_panics(name: &str, panicked: &Panicked, text: &str) {
     assert_eq!(panicked.text, text, "{name}");
     assert!(name.starts_with("interval") || panicked.file == file!(), "{name}: {}", panicked.file);
@@ -115,7 +115,8 @@ fn after_the_end_of_its_runtime_a_timeout_panics() {
     }
 }
 
-/// The thread that runs a current-thread runtime turns its timers.
+/// Only the thread that runs a current-thread runtime turns the runtime's timers. A sleep on the runtime waits while no
+/// thread runs it, or ends.
 #[test]
 fn while_nobody_runs_its_runtime_a_sleep_waits_or_ends() {
     let idle = current_thread();

@@ -15,7 +15,7 @@ impl Task<Interval> {
         self.future.poll_tick(&mut Context::from_waker(&self.waker))
     }
 
-    /// All ticks that are ready now.
+    /// Returns all ticks of the interval that are ready now.
     fn ticks(&mut self) -> Vec<Instant> {
         let mut ticks = Vec::new();
         while let Poll::Ready(tick) = self.tick() {
@@ -26,7 +26,7 @@ impl Task<Interval> {
     }
 }
 
-/// An interval of 40 ms that a case polls by hand. Its ticks are in milliseconds after its start.
+/// An interval of 40 ms that a test polls by hand. The test counts ticks in milliseconds after the interval's start.
 struct Forty {
     start: Instant,
     task: Task<Interval>,
@@ -39,13 +39,14 @@ impl Forty {
         Self { start: Instant::now(), task }
     }
 
-    /// The ticks that are ready `millis` milliseconds later.
+    /// Advances the clock by `millis` milliseconds. Returns the ticks that are ready then.
     async fn after(&mut self, millis: u32) -> Vec<u128> {
         time::advance(millis * MS).await;
         self.task.ticks().into_iter().map(|tick| (tick - self.start).as_millis()).collect()
     }
 
-    /// Moves the next tick by `reset`, at 55 ms. Returns the next three ticks, with the moments at which they came.
+    /// Lets `reset` move the interval's next tick, at 55 ms. Returns the next three ticks, with the moments at which
+    /// they came.
     async fn reset_at_55(behavior: MissedTickBehavior, reset: impl FnOnce(&mut Self)) -> Vec<(u128, u128)> {
         let mut forty = Self::new(behavior);
         assert_eq!(forty.after(0).await, [0]);
@@ -90,7 +91,8 @@ async fn a_tick_returns_the_moment_for_which_it_was_due() {
     }
 }
 
-/// As the documentation has it: the work takes a second and the period is two. A sleep would add the two.
+/// An example of tokio's documentation: the work takes a second, and the interval's period is two seconds. A sleep
+/// instead of the interval would add up both times.
 #[tokio::test(start_paused = true)]
 async fn work_between_ticks_is_part_of_the_period() {
     let start = Instant::now();
@@ -208,7 +210,8 @@ async fn a_tick_that_is_taken_at_most_five_milliseconds_late_is_not_missed() {
     }
 }
 
-/// A period that is shorter than five milliseconds does not shorten the limit.
+/// A tick counts as missed only if it is more than five milliseconds late. A shorter period does not shorten this
+/// limit.
 #[tokio::test(start_paused = true)]
 async fn the_five_milliseconds_hold_for_short_periods() {
     let start = Instant::now();
@@ -250,7 +253,8 @@ async fn a_reset_by_a_delay_ticks_after_the_delay() {
     }
 }
 
-/// Sooner than the next tick, later than a period, and in the past, which counts as missed.
+/// An interval is reset to a moment sooner than its next tick, to a moment later than a period, and to a past moment,
+/// which counts as missed.
 #[tokio::test(start_paused = true)]
 async fn a_reset_to_a_moment_ticks_then() {
     for (behavior, at, expected) in [
@@ -265,7 +269,8 @@ async fn a_reset_to_a_moment_ticks_then() {
     }
 }
 
-/// The task that waits for a tick is woken at the new moment, although nobody polls again.
+/// A task waits for a tick of an interval that is reset. It is woken at the new moment, although nobody polls the
+/// interval again.
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_the_task_that_waits_for_a_tick() {
     let mut forty = Forty::new(MissedTickBehavior::Burst);
@@ -280,7 +285,7 @@ async fn a_reset_wakes_the_task_that_waits_for_a_tick() {
     }
 }
 
-/// The four examples of tokio's documentation, with their times.
+/// The four examples in tokio's documentation of `interval` take the documented times.
 #[tokio::test(start_paused = true)]
 async fn the_examples_of_the_documentation_take_their_times() {
     type Reset = fn(&mut Interval);
@@ -332,8 +337,8 @@ async fn an_interval_that_is_dropped_wakes_nobody() {
     assert_eq!(bell.take(), 0);
 }
 
-/// A source that passes every fourth tick on. After each other tick it returns `Pending`: a tick that was ready
-/// registers no waker, so the source must arrange its own wake-up.
+/// Runs a source that passes on every fourth tick of an interval, and returns the ticks passed on. For other ticks the
+/// source returns `Pending`. A tick that was ready registers no waker, so the source must wake its own task.
 async fn every_fourth_tick(wakes_itself: bool) -> Vec<u32> {
     let passed_on = Log::new();
     let mut interval = time::interval(10 * MS);

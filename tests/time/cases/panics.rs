@@ -12,7 +12,7 @@ const SEVERAL_THREADS: &str = "`time::pause()` requires the `current_thread` Tok
                                This is the default Runtime used by `#[tokio::test].";
 const TOO_FAR: &str = "overflow when adding duration to instant";
 
-/// Fails unless the panic has this text and blames the caller, which is in this file.
+/// Fails unless the panic has the text `text` and blames the caller, which is in this file.
 #[track_caller]
 fn assert_blames_the_caller(panicked: &Panicked, text: &str) {
     assert_eq!((panicked.text.as_str(), panicked.file.as_str()), (text, file!()));
@@ -105,7 +105,7 @@ fn a_runtime_with_several_threads_cannot_be_paused() {
     }
 }
 
-/// A panic in a runtime leaves the clock usable.
+/// A call on the clock panics in a runtime. The clock can still be used.
 #[test]
 fn a_panic_of_the_clock_does_no_damage() {
     let runtime = standing();

@@ -118,7 +118,7 @@ async fn a_pause_ends_a_wait_that_began_before() {
     assert!(real.elapsed() < PATIENCE);
 }
 
-/// The runtime cannot know that a thread works for it.
+/// A thread outside the runtime works for a task. The runtime cannot know this, so its paused clock moves on.
 #[tokio::test(start_paused = true)]
 async fn the_clock_does_not_wait_for_foreign_threads() {
     let (sender, answer) = oneshot::channel();
@@ -132,7 +132,7 @@ async fn the_clock_does_not_wait_for_foreign_threads() {
     thread.join().unwrap().unwrap_err();
 }
 
-/// 10,000 sleeps of any length, twice.
+/// A paused clock gives 10,000 sleeps of any length the same times in two runs.
 #[test]
 fn the_same_sleeps_take_the_same_time() {
     fn moments() -> Vec<Duration> {
@@ -152,7 +152,7 @@ fn the_same_sleeps_take_the_same_time() {
     assert!(first == moments());
 }
 
-/// Tasks with sleeps, timeouts and intervals: the order of events depends on nothing but the seed.
+/// Tasks use sleeps, timeouts and intervals on a paused clock. The order of their events depends only on the seed.
 #[test]
 fn the_same_seed_gives_the_same_events() {
     fn events(seed: u64) -> Vec<(u64, Duration)> {
@@ -229,8 +229,8 @@ async fn the_clock_stands_while_a_blocking_call_runs() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
-/// The runtime sleeps in real time while the call runs. If the end of the call did not wake it, it would sleep for an
-/// hour.
+/// The paused clock stands during a blocking call, and the runtime sleeps in real time. If the end of the call did not
+/// wake the runtime, it would sleep for an hour.
 #[test]
 fn the_clock_goes_on_after_a_blocking_call() {
     within_patience(|| {
@@ -343,7 +343,8 @@ async fn an_advance_leaves_later_sleeps_pending() {
     }
 }
 
-/// From the start of a millisecond, in steps of microseconds.
+/// The clock advances from the start of a millisecond, in steps of microseconds. The step that reaches the deadline
+/// wakes the sleep.
 #[test]
 fn the_advance_that_reaches_a_deadline_wakes_the_sleep() {
     for steps in [&[250, 1_500][..], &[250, 250, 250, 250], &[999, 1]] {
@@ -385,7 +386,7 @@ async fn a_task_may_wait_for_a_sleep_and_for_an_advance() {
     }
 }
 
-/// All sleeps that an advance passes complete at the moment of its end.
+/// An advance of the clock passes several deadlines. All the sleeps complete at the moment of the advance's end.
 #[tokio::test(start_paused = true)]
 async fn an_advance_is_one_jump() {
     let start = Instant::now();

@@ -33,7 +33,7 @@ async fn a_reset_to_an_earlier_deadline_waits_for_it() {
     }
 }
 
-/// The task that waits is woken at the new deadline, although nobody polls the sleep again.
+/// A task waits for a sleep that is reset. It is woken at the new deadline, although nobody polls the sleep again.
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_the_task_at_the_new_deadline() {
     for (before, after) in [(100, 80), (100, 200)] {
@@ -100,7 +100,7 @@ async fn a_reset_to_the_past_wakes_the_task_that_waits() {
     assert_eq!(start.elapsed(), 50 * MS);
 }
 
-/// As the documentation of `Sleep` has it, with a sleep that is pinned once and selected on again and again.
+/// An example of tokio's documentation of `Sleep`: a sleep is pinned once, and selected on and reset in a loop.
 #[tokio::test(start_paused = true)]
 async fn a_sleep_is_reset_in_a_loop() {
     let start = Instant::now();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 
-/// Sleeps ten milliseconds, and checks that they have passed.
+/// Sleeps for ten milliseconds, and checks that they have passed.
 async fn sleep_and_check() {
     let start = Instant::now();
     time::sleep(10 * MS).await;
@@ -201,7 +201,7 @@ fn a_future_that_is_ready_is_passed_on_after_the_end_of_the_runtime() {
     }
 }
 
-/// The longest timeout has no timer.
+/// A timeout of the longest duration makes no timer, so it needs no runtime.
 #[test]
 fn the_longest_timeout_needs_no_runtime() {
     let mut task = Task::new(time::timeout(time::Duration::MAX, ready(17)));

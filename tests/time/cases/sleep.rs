@@ -47,7 +47,8 @@ async fn sleeps_without_a_delay_end_in_real_time() {
     }
 }
 
-/// Around the borders of a wheel's levels, and from moments before and behind them.
+/// Sleeps of lengths around the borders of a wheel's levels end on their millisecond. They start at moments before and
+/// after such borders.
 #[tokio::test(start_paused = true)]
 async fn each_sleep_ends_on_its_millisecond() {
     for from in [0, 5, 63, 64, 250, 4_095] {
@@ -62,7 +63,7 @@ async fn each_sleep_ends_on_its_millisecond() {
     }
 }
 
-/// The clock is paused at a moment that is not a whole tick of the runtime.
+/// The clock is paused at a moment inside a tick of the runtime. Sleeps still end within a millisecond.
 #[tokio::test]
 async fn sleeps_from_an_odd_moment_end_within_a_millisecond() {
     time::pause();
@@ -306,7 +307,8 @@ async fn a_waker_may_drop_all_sleeps_of_its_tick() {
     assert!(sweep.sweeps.load(Ordering::SeqCst) > 0);
 }
 
-/// Dropping a sleep drops its waker. A lock that is held at that moment would be taken twice.
+/// The drop of a sleep drops the sleep's waker, which drops another sleep. A lock held at that moment would be taken
+/// twice.
 #[test]
 fn a_waker_may_drop_another_sleep_when_it_is_dropped() {
     struct Owner {

@@ -25,7 +25,7 @@ async fn a_future_that_is_ready_is_never_timed_out() {
     assert_eq!(now.elapsed(), Duration::ZERO);
 }
 
-/// The future is polled before the clock is looked at.
+/// A timeout polls its future before it checks the clock. An answer that is there counts, even after the deadline.
 #[tokio::test(start_paused = true)]
 async fn an_answer_after_the_deadline_counts_if_it_is_there_at_the_next_poll() {
     let (sender, answer) = oneshot::channel();

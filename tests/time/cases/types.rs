@@ -17,7 +17,7 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Asks whether a type has a trait. A generic function could only demand it.
+/// Shows whether a type has a trait. A generic function could only demand the trait.
 struct Is<T>(PhantomData<T>);
 
 macro_rules! ask {

@@ -1,7 +1,6 @@
 //! Writes figures as text, with three significant digits and a comma for each thousand.
 
-/// Writes a figure with three significant digits: `1.23`, `12.3`, `123`, `1,230`. Writes `-` if the value is not a
-/// number.
+/// Writes a number with three significant digits: `1.23`, `12.3`, `123`, `1,230`. Writes `-` if `value` is NaN.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value == 0.0 {

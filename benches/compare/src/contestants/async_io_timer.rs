@@ -80,12 +80,12 @@ impl Owned for AsyncIo {
 
 pub(crate) struct Timers {
     timers: Vec<Timer>,
-    /// Whether each timer's wakes are counted.
+    /// For each timer, whether its registered waker counts wakes.
     is_counted: Vec<bool>,
     wakes: Arc<Wakes>,
 }
 
-/// The number of timers that the reactor has fired.
+/// The number of timers that async-io's reactor has fired.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -98,7 +98,7 @@ impl Wake for Wakes {
 impl Timers {
     const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-    /// Makes `count` timers, and registers each once, so that a `set_after` arms it.
+    /// Makes `count` timers, and registers each timer once, so that a `set_after` arms it.
     fn new(count: usize) -> Self {
         let timers = (0..count).map(|_| {
             let mut timer = Timer::after(Self::FAR);
@@ -109,8 +109,8 @@ impl Timers {
         Self { timers: timers.collect(), is_counted: vec![false; count], wakes: Arc::default() }
     }
 
-    /// Returns the number of timers that were armed and have not fired since. At the first call, each armed timer is
-    /// registered with a waker that counts. The timer keeps this waker.
+    /// Returns the number of timers that were armed and have not fired since. The first call gives each armed timer a
+    /// waker that counts. The timer keeps the waker.
     fn pending(&mut self) -> usize {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let mut armed = 0;

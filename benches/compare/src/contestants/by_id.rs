@@ -83,13 +83,13 @@ impl<C: Caller> Ids<C> {
         self.0[at as usize] = Some(id);
     }
 
-    /// Takes the id of a timer that may be pending. The timer may also have fired.
+    /// Removes and returns the id of the timer for connection `at`. The timer may be pending or may have fired.
     #[inline]
     pub(super) fn take(&mut self, at: u32) -> Option<C::Id> {
         self.0[at as usize].take()
     }
 
-    /// Cancels the timer that was armed just before.
+    /// Cancels the timer of connection `at`, which was armed just before.
     #[inline]
     pub(super) fn disarm(&mut self, at: u32, caller: &mut C) {
         let id = self.take(at).expect("it was armed");

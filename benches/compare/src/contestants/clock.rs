@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Instant;
 
-/// Says how often the timed region reads a clock.
+/// How often the measured operations read a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// The clock is read for each arm.
+    /// The operations read the clock for each arming of a timer.
     EachArm(Clock),
-    /// The clock is read once for each iteration of an event loop, in which come [`PER_ITERATION`] requests. The
-    /// deadlines count from this reading.
+    /// The caller reads the clock once for [`PER_ITERATION`] requests, as in an iteration of an event loop. Deadlines
+    /// count from this reading.
     EachIteration(Clock),
-    /// No clock is read.
+    /// The operations read no clock.
     Never,
 }
 
@@ -58,8 +58,8 @@ impl fmt::Display for Reads {
     }
 }
 
-/// Measures nanoseconds since its creation by the caller's own clock. A contestant's own idea of the time does not
-/// count.
+/// Measures nanoseconds since the stopwatch was made, by a clock that all contestants share. The contestants' own
+/// clocks have no influence.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch(Instant);
 

@@ -64,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// Puts an item back that was removed by mistake: it had the key of the intended item.
+    /// Inserts the item `other` again. The caller removed it by mistake, because its key was that of the intended item.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());
@@ -73,7 +73,7 @@ impl Owner {
 }
 
 impl Caller for Owner {
-    /// The key of an item, and the number in its payload.
+    /// The key of an item in the queue, and the number in the item's payload.
     type Id = (Key, u64);
 
     #[inline]
@@ -122,12 +122,12 @@ impl<const SPARE: bool> Owned for DelayQueues<SPARE> {
     }
 }
 
-/// A queue, and for each connection the key of its deadline, if it has a deadline.
+/// A queue of deadlines, and each connection's key in the queue. A connection without a deadline has no key.
 pub(crate) struct KeyEach {
     queue: DelayQueue<Payload>,
     keys: Vec<Option<Key>>,
     runtime: Handle,
-    /// Whether the call comes from outside a job, where the runtime's context is missing.
+    /// Whether the caller is outside a task, so that the runtime's context is missing.
     is_outside: bool,
 }
 

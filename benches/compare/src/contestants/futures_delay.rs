@@ -43,7 +43,7 @@ impl Drop for FuturesDelay {
     }
 }
 
-/// Waits until the helper thread has handled all earlier drops. That thread outlives the contestant.
+/// Waits until the helper thread of futures-timer has handled all earlier drops. The thread outlives the contestant.
 pub(super) fn flush() {
     wait_for(Delay::new(Duration::from_millis(1)));
 }

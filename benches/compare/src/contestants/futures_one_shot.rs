@@ -33,7 +33,7 @@ impl Contestant for FuturesOneShot {
 impl OneShots for FuturesOneShot {
     type Caller = Maker;
 
-    /// Waits for the helper thread, so that no job begins while that thread is behind.
+    /// Waits until the helper thread has caught up, and then makes a caller.
     fn caller(&self) -> Maker {
         flush();
         Maker

@@ -5,7 +5,7 @@ use super::OnFire;
 use crate::common::Payload;
 use std::sync::Arc;
 
-/// The handler of timers that fire. Clones are for callers, and do not count as timers.
+/// The handler of timers that fire. Clones serve callers, and do not count as timers.
 #[derive(Clone)]
 pub(super) struct Handlers(Arc<Counted>);
 
@@ -26,8 +26,8 @@ impl Handlers {
         Arc::clone(&self.0.on_fire)
     }
 
-    /// Returns the number of timers that have not been dropped. A timer that fires keeps its reference until the
-    /// handler has returned.
+    /// Returns the number of timers that have not been dropped. A timer that fires counts until its handler has
+    /// returned.
     pub(super) fn timers(&self) -> usize {
         Arc::strong_count(&self.0.on_fire) - 1
     }

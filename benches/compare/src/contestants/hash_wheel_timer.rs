@@ -35,7 +35,7 @@ pub(crate) struct HashWheelTimer {
 }
 
 impl HashWheelTimer {
-    /// Waits until the thread has handled all earlier messages.
+    /// Waits until the timer thread has handled all earlier messages.
     fn flush(&self) {
         let (done, wait) = mpsc::channel();
         // A closure without a delay is called at once, and its id is not used.
@@ -64,7 +64,7 @@ impl Contestant for HashWheelTimer {
 impl OneShots for HashWheelTimer {
     type Caller = Sender;
 
-    /// Waits for the thread, so that no job begins while the thread is behind.
+    /// Waits until the timer thread has caught up, and then makes a caller.
     fn caller(&self) -> Sender {
         self.flush();
         let caller = self.callers.fetch_add(1, Ordering::Relaxed);
@@ -93,14 +93,15 @@ pub(crate) struct Sender {
     next_id: u64,
 }
 
-/// Returns the shortest delay, in ticks, that is not early at any moment within a tick.
+/// Returns `delay` plus nearly two ticks. The timer rounds delays to ticks, and would otherwise be early at some
+/// moments within a tick.
 #[inline]
 fn not_early(delay: Duration) -> Duration {
     const NEARLY_TWO_TICKS: Duration = Duration::from_nanos(1_999_999);
     delay + NEARLY_TWO_TICKS
 }
 
-/// The number of low bits of an id that count the timers of a caller. The high bits count the callers.
+/// The number of low bits of an id that number a caller's timers. The high bits number the callers.
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 

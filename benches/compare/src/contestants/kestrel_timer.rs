@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct KestrelTimer {
     caller: Registrar,
-    /// The runtime of the wheel's task and of the callbacks.
+    /// The runtime that runs the wheel's task and the callbacks.
     _runtime: Runtime,
 }
 
@@ -51,8 +51,8 @@ impl OneShots for KestrelTimer {
         self.caller.clone()
     }
 
-    /// Returns the number of pending timers. A fired timer is dropped a little later, so this waits while the number
-    /// falls.
+    /// Returns the number of pending timers. Waits while the number falls, because a fired timer is dropped a little
+    /// later.
     fn pending(&self) -> Option<usize> {
         const A_WHILE: Duration = Duration::from_millis(20);
         let mut pending = self.caller.handlers.timers();

@@ -11,7 +11,7 @@ pub(crate) struct LockedOwnNow<Q: Queue> {
     service: Arc<Locked<Q>>,
 }
 
-/// The name of the queue's row in this form.
+/// The name of a contestant that has the queue behind a lock and passes the caller's own `now`.
 pub(crate) trait OwnNowName: Queue {
     const OWN_NOW_NAME: &'static str;
 }

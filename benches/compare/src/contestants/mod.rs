@@ -59,18 +59,18 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// A way to have timers, including the threads that it needs.
+/// A timer implementation under measurement, including its threads.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
-    /// Whether the other contestants are compared with this contestant.
+    /// Whether the contestant is ours, so that other contestants are compared with it.
     const IS_OURS: bool = false;
-    /// The reason why this contestant takes no turn, if there is a reason.
+    /// The reason why this contestant is not measured. `None` if it is measured.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether jobs yield between two bursts of operations. Without that the contestant would fall behind.
+    /// Whether a job must yield after each burst of operations. Otherwise the contestant would fall behind.
     const YIELDS: bool = false;
 
-    /// Starts a contestant for calls from `threads` threads. A contestant that calls a handler calls `on_fire` for each
+    /// Starts a contestant that at most `threads` threads call. A contestant with handlers calls `on_fire` for each
     /// timer that fires.
     fn start(threads: usize, on_fire: impl OnFire) -> Self;
 
@@ -80,65 +80,65 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Waits, so that the contestant can bring timers to their places.
+    /// Waits for `time`, so that the contestant can file its scheduled timers.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }
 }
 
-/// The handler of each timer that fires.
+/// A function that the contestant calls with the payload of each timer that fires.
 pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
 
 impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
 
-/// A contestant whose timers are scheduled anew each time, and mostly cancelled.
+/// A contestant whose timers are scheduled anew each time. Most timers are cancelled.
 pub(crate) trait OneShots: Contestant {
     type Caller: Caller;
 
-    /// Makes a [`Caller`] for the present job.
+    /// Makes a [`Caller`] for the job that runs this call.
     fn caller(&self) -> Self::Caller;
 
-    /// Returns the number of pending timers, if the contestant counts them.
+    /// Returns the number of pending timers. `None` if the contestant does not count them.
     fn pending(&self) -> Option<usize> {
         None
     }
 }
 
-/// The calls of one job to a [`OneShots`].
+/// One job's access to a [`OneShots`] contestant.
 pub(crate) trait Caller: Send + 'static {
-    /// The value by which a timer is cancelled.
+    /// The value that names a timer for its cancel.
     type Id: Send + 'static;
-    /// Whether the contestant knows the winner if a firing and a cancel race.
+    /// Whether a cancel's result is right even if the cancel races with the firing of the timer.
     const KNOWS_WHO_WON: bool = true;
 
-    /// Makes timers for the payloads with numbers below `count`, if the contestant keeps timers.
+    /// Makes timers for the payloads with numbers below `_count`, if the contestant reuses timers.
     fn prepare(&mut self, _count: usize) {}
 
-    /// Arms a timer for `delay` from now, and reads the clock for that.
+    /// Arms a timer that is due `delay` after now. Reads the clock to learn the present time.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
 
-    /// Cancels a timer. Returns whether it was pending.
+    /// Cancels a timer. Returns whether the timer was pending.
     fn cancel(&mut self, id: Self::Id) -> bool;
 
-    /// Gives a timer another deadline. If the timer has fired, schedules a new timer.
+    /// Replaces the deadline of the timer `id` by `delay` after now. If the timer has fired, schedules a new timer.
     #[inline]
     fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
         self.cancel(id);
         self.schedule(delay, payload)
     }
 
-    /// Schedules a timer and cancels it. Does so in a cheaper way than with two calls, if there is a cheaper way.
+    /// Schedules a timer and cancels it. A contestant may have a cheaper way for this than two calls.
     #[inline]
     fn schedule_and_cancel(&mut self, delay: Duration, payload: Payload) -> bool {
         let id = self.schedule(delay, payload);
         self.cancel(id)
     }
 
-    /// Fires due timers, if the contestant fires on the caller's own thread. This call does not wait.
+    /// Fires due timers without waiting, if the contestant fires on the caller's own thread.
     #[inline]
     fn turn(&mut self) {}
 
-    /// Lets time pass. A contestant that fires on the caller's own thread fires during this call.
+    /// Returns after `time`. A contestant that fires on the caller's own thread fires due timers during the call.
     fn pass(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
         async move { thread::sleep(time) }
     }
@@ -148,37 +148,38 @@ pub(crate) trait Caller: Send + 'static {
 pub(crate) trait Owned: Contestant {
     type Connections: Connections;
 
-    /// Whether no timer is pending any more after [`Connections::disarm`].
+    /// Whether [`Connections::disarm`] leaves no timer pending.
     const DISARMS: bool;
 
-    /// Makes connections for the calling job. Their timers are not armed, or their deadlines are far ahead.
+    /// Makes `count` connections for the calling job. The timers of the connections are not armed, or their deadlines
+    /// are far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
-    /// Fires due timers. Then returns how many timers of `all` connections are pending. May be called from outside a
-    /// job.
+    /// Fires due timers, and then returns the number of pending timers of all the given connections. Callers may be
+    /// outside a job.
     fn pending(&self, all: &mut [Self::Connections]) -> usize;
 }
 
 /// The connections of a thread, each with a timer.
 pub(crate) trait Connections: Send + 'static {
-    /// The size of the handle by which a connection refers to its timer.
+    /// The size, in bytes, of the handle by which a connection refers to its timer.
     const BYTES_OF_HANDLE: usize;
 
-    /// Begins an iteration of the event loop.
+    /// Begins an iteration of the caller's event loop.
     #[inline]
     fn begin_iteration(&mut self) {}
 
     /// Gives connection `at` a deadline, `delay` from now. The connection may already have a deadline.
     fn arm(&mut self, at: u32, delay: Duration);
 
-    /// Disarms the timer of a connection, if the contestant can do that.
+    /// Disarms the timer of connection `at`, if the contestant can disarm timers.
     fn disarm(&mut self, at: u32);
 }
 
 /// A contestant that limits the time of a future.
 pub(crate) trait Timeouts: Contestant {
     type Elapsed: fmt::Debug + Send + 'static;
-    /// The time by which a timeout may be early by design.
+    /// The time by which the contestant's timeouts may be early by design.
     const EARLY: Duration = Duration::ZERO;
 
     /// Returns the output of `future`, unless `delay` passes first.
@@ -189,7 +190,7 @@ pub(crate) trait Timeouts: Contestant {
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
 
-/// Counts the handler calls of a contestant.
+/// The number of a contestant's handler calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fires(Arc<AtomicU64>);
 
@@ -207,7 +208,7 @@ impl Fires {
     }
 }
 
-/// Polls a future until it is ready. This is for futures that the contestant does not drive itself.
+/// Polls a future every 100 µs until it is ready. Serves futures for which the contestant calls no waker.
 fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

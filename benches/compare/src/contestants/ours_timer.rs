@@ -66,7 +66,7 @@ impl<const OWN_NOW: bool> Connections for TimerEach<OWN_NOW> {
     }
 }
 
-/// Owned timers that replace one-shots. There is a timer for each number, and it is armed once.
+/// A contestant of owned timers that replace one-shots. Each payload number has its own timer, which is armed once.
 pub(crate) struct OursTimerEach(OursTimer<false>);
 
 impl Contestant for OursTimerEach {
@@ -87,7 +87,7 @@ impl OneShots for OursTimerEach {
     }
 }
 
-/// The timers by the number in their payloads.
+/// The owned timers. The index is the number in a timer's payload.
 pub(crate) struct Timers {
     handle: Handle<Payload>,
     timers: Vec<Timer<Payload>>,

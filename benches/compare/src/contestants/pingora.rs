@@ -60,8 +60,8 @@ impl OneShots for Pingora {
     }
 }
 
-/// A caller that boxes each sleep and polls it once, which registers the sleep. A pair of schedule and cancel pins the
-/// sleep to the stack instead.
+/// A caller that boxes each sleep and polls it once to register it. A pair of schedule and cancel pins the sleep to the
+/// stack instead.
 pub(crate) struct Sleeper;
 
 impl Caller for Sleeper {
@@ -86,7 +86,7 @@ impl Caller for Sleeper {
     }
 }
 
-/// pingora's sleep, for tasks.
+/// The sleep of pingora, for tasks on a runtime.
 pub(crate) struct PingoraSleeps;
 
 impl Sleeps for PingoraSleeps {

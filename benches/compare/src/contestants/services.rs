@@ -9,7 +9,7 @@ use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemCloc
 /// Makes a [`Service`] a contestant of the book.
 pub(crate) struct Of<S>(S);
 
-/// A service that can have any number of shards.
+/// A service whose number of shards the caller chooses.
 pub(crate) trait Sharded: OneShots {
     fn with_shards(shards: usize, on_fire: impl OnFire) -> Self;
 }
@@ -26,7 +26,7 @@ impl Sharded for Of<OwnWorkers> {
     }
 }
 
-/// The clock that a service reads, and how often.
+/// A service that says which clock its calls read, and how often.
 pub(crate) trait ReadsClock: Service {
     const READS: Reads;
     const IS_OURS: bool = false;
@@ -40,7 +40,7 @@ impl ReadsClock for ShardedWheel {
     const READS: Reads = Reads::EachArm(Clock::Instant);
 }
 
-/// Declares which clock each way to call the engine reads.
+/// Declares contestants for our engine. Each says how it calls the engine and which clock it reads.
 macro_rules! ours {
     ($($service:ty: $reads:expr;)*) => {
         $(impl ReadsClock for $service {
@@ -107,7 +107,7 @@ impl<C: common::Caller + Send + 'static> Caller for C {
     }
 }
 
-/// Declares an engine that runs its handlers in a certain way.
+/// Declares an engine that runs its handlers in a certain way: on workers or on its shards.
 macro_rules! dispatch {
     ($(#[$doc:meta])* $service:ident, $name:literal, $builder:expr) => {
         $(#[$doc])*
@@ -140,13 +140,13 @@ macro_rules! dispatch {
 }
 
 dispatch!(
-    /// Shards give due timers to a pool of workers.
+    /// The engine's shards give due timers to a pool of workers.
     OwnWorkers,
     "engine, own workers",
     Builder::new()
 );
 dispatch!(
-    /// Shards call the handlers themselves, as the timer threads of other contestants do.
+    /// The engine's shards call the handlers themselves, as the timer threads of other contestants do.
     Inline,
     "engine, inline",
     Builder::new().inline()
@@ -208,7 +208,7 @@ dispatch!(
 
 const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
 
-/// The default clock, with a start that lies in the past.
+/// The default clock with an origin in the past. A new engine therefore starts at a late tick.
 struct Ahead {
     clock: MonotonicClock,
     origin: Duration,

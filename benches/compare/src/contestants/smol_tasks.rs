@@ -23,7 +23,7 @@ pub(crate) struct SmolTasks<S> {
     spawner: Spawner<S>,
 }
 
-/// A kind of timer.
+/// A sleep of some library, for tasks.
 pub(crate) trait Sleep: Send + Sync + 'static {
     const NAME: &'static str;
 
@@ -34,9 +34,9 @@ pub(crate) trait Sleep: Send + Sync + 'static {
     fn run(future: impl Future<Output = ()>);
 }
 
-/// Sleeps by futures-timer's `Delay`.
+/// The sleep of futures-timer, its `Delay`.
 pub(crate) struct FuturesSleep;
-/// Sleeps by async-io's `Timer`.
+/// The sleep of async-io, its `Timer`.
 pub(crate) struct AsyncIoSleep;
 
 impl Sleep for FuturesSleep {

@@ -14,7 +14,7 @@ use super::{Contestant, OnFire, OneShots, Owned, Reads, TokioFar, TokioOneShots,
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep_until};
 
-/// A contestant whose jobs run on a runtime with the alternative timer.
+/// A contestant whose jobs run on a tokio runtime with tokio's alternative timer.
 pub(crate) struct Alternative<C> {
     runtime: TokioRuntime,
     /// The wrapped contestant, whose own runtime is not used.
@@ -40,7 +40,7 @@ impl OnAnyRuntime for TokioFar<false> {
 
 const WHY_NOT: Option<&str> = if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
 
-/// Makes a runtime with this number of workers, or with a worker for each core.
+/// Makes a runtime with this number of workers. With `None`, the runtime has a worker for each core.
 fn runtime(workers: Option<usize>) -> Runtime {
     let mut builder = Builder::new_multi_thread();
     if let Some(workers) = workers {
@@ -88,7 +88,7 @@ impl<C: OnAnyRuntime + Owned> Owned for Alternative<C> {
     }
 }
 
-/// The alternative timer's sleep, for tasks.
+/// The sleep of tokio's alternative timer, for tasks.
 pub(crate) struct AlternativeSleeps;
 
 impl Sleeps for AlternativeSleeps {

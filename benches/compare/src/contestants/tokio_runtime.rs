@@ -39,7 +39,7 @@ impl TokioRuntime {
         })
     }
 
-    /// Turns the runtime's driver for a while.
+    /// Runs the runtime's driver of timers for `time`.
     pub(super) fn turn(&self, time: Duration) {
         self.0.block_on(async { tokio::time::sleep(time).await });
     }

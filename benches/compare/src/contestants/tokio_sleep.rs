@@ -14,16 +14,16 @@ use tokio::time::{Instant, Sleep};
 
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A request is only a reset.
+/// A contestant in which a request resets tokio's `Sleep` to the new deadline.
 pub(crate) struct TokioSleep<const OWN_NOW: bool>(TokioRuntime);
-/// A reset to a far deadline replaces the disarm.
+/// A contestant of tokio's `Sleep`. To disarm a timer, it resets the timer to a far deadline.
 pub(crate) struct TokioFar<const OWN_NOW: bool>(TokioRuntime);
 
 const fn reads(own_now: bool) -> Reads {
     if own_now { Reads::EachIteration(Clock::Instant) } else { Reads::EachArm(Clock::Instant) }
 }
 
-/// Declares one of the two contestants, which differ in their names and in the disarm.
+/// Declares a contestant of tokio's `Sleep`, with its name and its way to disarm a timer.
 macro_rules! contestant {
     ($contestant:ident, $name:literal, $own_now_name:literal, far: $far:literal) => {
         impl<const OWN_NOW: bool> Contestant for $contestant<OWN_NOW> {

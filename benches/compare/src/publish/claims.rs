@@ -5,7 +5,7 @@ use crate::results::{Outcome, Results, Row};
 use std::fmt;
 use tourbillon_book::figure::figure;
 
-/// A goal for one of our figures.
+/// A goal for a figure of one of our contestants.
 struct Claim {
     place: Place,
     column: &'static str,
@@ -13,24 +13,24 @@ struct Claim {
     wanted: Wanted,
 }
 
-/// A workload and its case.
+/// The name of a workload, and the name of its case.
 #[derive(Clone, Copy)]
 struct Place(&'static str, &'static str);
 
 enum Wanted {
-    /// Compares ours with the best other contestant that reads its clock equally often. That contestant must take at
-    /// least this many times our figure.
+    /// The best other contestant must take at least this many times our figure. The comparison only counts contestants
+    /// that read their clocks as often as ours does.
     BestTimes(f64),
-    /// This contestant must take at least this many times our figure.
+    /// The named contestant must take at least this many times our figure.
     Times(&'static str, f64),
     AtMost(f64),
     Below(f64),
-    /// Ours must be below this many times our figure in another column.
+    /// Our figure must be below this many times our figure in the named column.
     BelowTimes(&'static str, f64),
-    /// Ours must be at most this many times the sum of these contestants' figures.
+    /// Our figure must be at most this many times the sum of the named contestants' figures.
     WithinSum(f64, &'static [&'static str]),
-    /// Ours must be below the figures of the other contestants that read their clock equally often. This contestant is
-    /// excepted.
+    /// Our figure must be below the figures of all others except the named contestant. The comparison only counts
+    /// contestants that read their clocks as often as ours does.
     BelowAllBut(&'static str),
 }
 use Wanted::{AtMost, Below, BelowAllBut, BelowTimes, BestTimes, Times, WithinSum};
@@ -179,7 +179,7 @@ pub(crate) fn table(results: &Results) -> String {
     format!("{table}\n\n{met} of {} are met.", CLAIMS.len())
 }
 
-/// The median of a contestant, and the contestant's name in the table.
+/// A contestant's median, and the text of the contestant's name in the table.
 struct Figure {
     median: f64,
     text: String,
@@ -197,7 +197,7 @@ impl Figure {
 }
 
 impl Claim {
-    /// Returns the cells of this goal's row in the table.
+    /// Returns the six cells of the goal's row in the table.
     fn cells(&self, results: &Results) -> [String; 6] {
         let Place(workload, case) = self.place;
         let place = if workload == case { case.to_owned() } else { format!("{workload}, {case}") };
@@ -243,7 +243,8 @@ impl Claim {
         }
     }
 
-    /// Returns the ratio of the figures, if there is a ratio, and whether the goal is met.
+    /// Returns the ratio of the other figure to ours, if the goal has a ratio. Also returns whether ours meets the
+    /// goal.
     fn judge(&self, ours: f64, beside: Option<&Figure>) -> Option<(Option<f64>, bool)> {
         Some(match self.wanted {
             BestTimes(times) | Times(_, times) => {

@@ -24,19 +24,19 @@ use tourbillon_book::files;
 /// The command that makes the page, the tables and the plots again.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// Pages in the folder of tables that another package, `benches/durable`, makes and checks.
+/// Files in the folder of tables that the package `benches/durable` makes and checks.
 const OTHERS: [&str; 1] = ["durable.md"];
 
-/// The paths of the published files.
+/// The paths of the page, of the tables and of the plots.
 pub(crate) struct Places {
     pub(crate) page: PathBuf,
-    /// The folder of the tables. It has no other Markdown files.
+    /// The folder of the tables. All its Markdown files are generated.
     pub(crate) tables: PathBuf,
     pub(crate) plots: PathBuf,
 }
 
-/// Fills the page's blocks, writes the files of tables and draws the plots. With `is_check`, fails if that would change
-/// anything.
+/// Fills the page's blocks, writes the table files and draws the plots. With `is_check`, fails if a published file
+/// would change.
 pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Result<(), Box<dyn Error>> {
     let Places { page, tables, plots } = places;
     let of_page = |error: String| format!("{}: {error}", page.display());
@@ -54,7 +54,7 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     files::put(&files, is_check, COMMAND)
 }
 
-/// Returns a Markdown file in the folder of tables that belongs neither to `files` nor to another package.
+/// Returns a Markdown file in the folder of tables that neither this package nor another package made.
 fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
     let is_others = |path: &PathBuf| OTHERS.iter().any(|name| path.ends_with(name));
     files::strays(tables, "md", files).into_iter().find(|path| !is_others(path))

@@ -5,10 +5,10 @@ use comfy_table::{Table, presets};
 use serde_json::Value;
 use tourbillon_book::figure::{count, figure};
 
-/// The units of figures that count events. Such figures are not costs.
+/// The units of figures that count events. Counts of events are not costs.
 const COUNTS: [&str; 2] = ["", "times"];
 
-/// Writes the machine and the versions of the contestants.
+/// Writes a table of the machine and of the contestants' versions.
 pub(crate) fn machine(results: &Results) -> String {
     let mut table = markdown(["machine", ""]);
     for (key, value) in results.machine.as_object().into_iter().flatten() {
@@ -28,7 +28,7 @@ pub(crate) fn machine(results: &Results) -> String {
     format!("{table}\n\n{versions}")
 }
 
-/// Writes the machine and the date of the measurement in a line, for a reader who wants no table.
+/// Writes one line with the machine and the date of the measurement.
 pub(crate) fn in_a_line(results: &Results) -> String {
     let value = |key: &str| match &results.machine[key] {
         Value::Null => "unknown".to_owned(),
@@ -100,7 +100,7 @@ pub(crate) fn markdown<T: Into<String>>(header: impl IntoIterator<Item = T>) -> 
     table
 }
 
-/// Returns the text of a cell. HTML, and the character that ends a cell, are replaced.
+/// Returns `text` for a cell of a table. Escapes HTML and the character that ends a cell.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('<', "\\<").replace('|', "\\|").replace('\n', " ")
 }
@@ -129,7 +129,7 @@ fn cell(column: &Column, samples: &Samples, best: Option<f64>) -> String {
     format!("{median}{}{}", samples.range(text), samples.mark())
 }
 
-/// Returns the smallest median of a column, if less is better.
+/// Returns the smallest median of a column. `None` for a column of counts.
 fn best(outcome: &Outcome, column: &Column) -> Option<f64> {
     if COUNTS.contains(&column.unit.as_str()) {
         return None;

@@ -6,15 +6,15 @@
 use crate::results::{Outcome, Results};
 use tourbillon_book::figure::{count, figure};
 
-/// The text that replaces a figure if the results do not have it.
+/// The text in place of a figure that the results lack.
 pub(super) const NOT_MEASURED: &str = "(not measured)";
 
-/// A place for a figure, which stands between braces in a text.
+/// A place for a figure: a part of a text between braces.
 pub(super) struct Place<'a> {
     pub(super) workload: &'a str,
     pub(super) case: &'a str,
     pub(super) contestant: &'a str,
-    /// The contestant by whose figure the other figure is divided, for a ratio.
+    /// The contestant by whose figure the first contestant's figure is divided. `None` for a plain figure.
     pub(super) divisor: Option<&'a str>,
     pub(super) column: &'a str,
 }
@@ -25,7 +25,7 @@ pub(super) enum Piece<'a> {
     Place(Place<'a>),
 }
 
-/// Fills the figures into `text`.
+/// Replaces each place in `text` by its figure from the results.
 pub(super) fn fill_in(text: &str, results: &Results) -> String {
     let piece = |piece| match piece {
         Piece::Words(words) => words.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn fill_in(text: &str, results: &Results) -> String {
     pieces(text).map(piece).collect()
 }
 
-/// Splits `text` into its parts, in order. Braces that do not enclose a place are words.
+/// Splits `text` into words and places for figures, in order. Braces that do not enclose a place are words.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     text.split_inclusive('}').flat_map(|part| {
         let enclosed = part.strip_suffix('}').and_then(|rest| rest.rsplit_once('{'));

@@ -3,14 +3,14 @@
 use crate::results::Samples;
 use std::fmt;
 
-/// The result of comparing our contestant with another.
+/// The result of comparing our contestant with another contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Each of our rounds is below each of the other's rounds.
+    /// All our rounds have smaller figures than all rounds of the other contestant.
     Won,
-    /// The rounds of the two contestants overlap.
+    /// The ranges of the two contestants' rounds overlap.
     Level,
-    /// Each of our rounds is above each of the other's rounds.
+    /// All our rounds have larger figures than all rounds of the other contestant.
     Lost,
 }
 

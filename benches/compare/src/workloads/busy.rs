@@ -65,7 +65,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     [0, 2, 4].map(case).into()
 }
 
-/// Threads that compute until this value is dropped.
+/// Threads that only compute. They stop when this value is dropped.
 struct Burners {
     done: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,

@@ -37,7 +37,7 @@ fn entrants() -> Vec<Entrant> {
     ]
 }
 
-/// The number of different delays in the pairs.
+/// The number of different delays in the schedule + cancel pairs.
 const DELAYS: usize = 1_024;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -48,7 +48,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, settle_ms, ..Case::named(name) }]
 }
 
-/// Schedules by `fill` the timers that stay pending. Then measures `pair`.
+/// Calls `fill` to schedule the timers that stay pending. Then measures `pair`, a schedule and a cancel.
 fn time(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> Figures {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));

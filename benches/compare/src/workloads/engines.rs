@@ -35,15 +35,14 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The number of different delays in the pairs.
+/// The number of different delays in the schedule + cancel pairs.
 const DELAYS: usize = 1_024;
-/// The number of turns of each set of engines.
+/// How often the workload goes through each set of engines.
 const TURNS: usize = 20;
 
 type Handler = Box<dyn Fn(Payload) + Send + Sync>;
 
-/// Returns the cases, whose sizes are numbers of engines. The first case makes pairs, the second case fires timers, and
-/// the third case drops its engines.
+/// Returns the cases. `sizes` has numbers of engines. The cases measure pairs, firings and drops of engines.
 fn cases(scale: Scale) -> Vec<Case> {
     let operations = scale.pick(1_000_000, 50_000, 200);
     let (firings, idle, dropped) =
@@ -94,7 +93,7 @@ fn theirs<C: OneShots>(case: &Case) -> Figures {
     })
 }
 
-/// Runs a case. `start` makes an engine and a caller of the engine.
+/// Runs a case. `start` makes an engine and a caller for that engine.
 fn run<E, C: Caller>(case: &Case, start: impl Fn(Handler) -> (E, C)) -> Figures {
     let idle = || start(Box::new(|_| {}));
     match (case.operations, case.timers) {

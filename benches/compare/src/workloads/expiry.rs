@@ -51,7 +51,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// The number of parts of the window. Each part has its own figures.
+/// The number of equal parts of the window in which timers are due. Each part has its own figures.
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
@@ -72,7 +72,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Returns random moments of the window, in nanoseconds from its start.
+/// Returns the due moments of the timers, random in the window. In nanoseconds from the window's start.
 fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);

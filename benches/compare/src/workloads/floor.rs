@@ -104,7 +104,7 @@ fn engine_clock(case: &Case) -> Figures {
     })
 }
 
-/// Measures a cache miss. Each line has the index of the next line, so no two reads overlap.
+/// Measures a cache miss. Each line of memory has the index of the next line, so the reads never overlap.
 fn cold_miss(case: &Case) -> Figures {
     const WORDS_OF_A_LINE: usize = 8;
     const LINES: usize = (256 << 20) / 64;

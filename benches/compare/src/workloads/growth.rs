@@ -25,7 +25,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// A time that is added to the delays, in nanoseconds. In this time ten million timers are armed.
+/// The time that is added to all delays, in nanoseconds. Ten million timers are armed in this time.
 const MINUTE: u64 = 60_000_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

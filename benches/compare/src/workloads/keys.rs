@@ -54,7 +54,7 @@ fn cases(scale: Scale) -> Vec<Case> {
 
 /// A contestant that has a timer for each of many keys.
 trait Keys: Sync {
-    /// Gives a timer to a key that has no timer.
+    /// Gives the key a timer. The key must have no timer.
     fn insert(&mut self, key: u64, delay: Duration);
     fn replace(&self, key: u64, delay: Duration);
     fn count(&self) -> usize;
@@ -75,7 +75,7 @@ fn time(case: &Case, mut keys: impl Keys) -> Figures {
     figures
 }
 
-/// Returns the time of the slowest thread, in nanoseconds for an operation.
+/// Runs replacements on `threads` threads. Returns the slowest thread's nanoseconds for an operation.
 fn replace_by_threads(case: &Case, keys: &impl Keys, threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
@@ -144,7 +144,7 @@ impl Keys for HashMap<u64, [u64; 4]> {
     }
 }
 
-/// Ids in a plain table. This shows the cost of the engine without a map.
+/// The ids of the engine's timers in a plain table. The table shows the engine's cost without a map.
 struct Ids {
     engine: Engine<Payload>,
     ids: Vec<Mutex<TimerId>>,
@@ -186,7 +186,7 @@ impl Keys for Ids {
     }
 }
 
-/// The usual way with tokio: a queue of delays, and a map that finds the items of the queue.
+/// The usual structure with tokio: a queue of delays, and a map from each key to its item in the queue.
 #[derive(Default)]
 struct Queue(Mutex<(std::collections::HashMap<u64, delay_queue::Key>, DelayQueue<u64>)>);
 

@@ -69,10 +69,10 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const MILLI: u64 = 1_000_000;
-/// The number of timers, of a hundred, that are cancelled.
+/// How many of a hundred timers are cancelled.
 const CANCELLED: u64 = 95;
 const OPERATIONS_A_TIMER: f64 = 1.95;
-/// The length of the warm-up, in nanoseconds. In it, operations, lateness and processor time are not recorded.
+/// The length of the warm-up, in nanoseconds. Nothing is recorded during the warm-up.
 const WARM_UP: u64 = 200 * MILLI;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -90,7 +90,7 @@ fn cases(scale: Scale) -> Vec<Case> {
         .collect()
 }
 
-/// The plan of a run. Its moments are in nanoseconds after its start.
+/// The planned operations and deadlines of a run. Moments are in nanoseconds after the start of the run.
 struct Plan {
     operations: Vec<Operation>,
     deadlines: Vec<u64>,
@@ -141,20 +141,20 @@ impl Plan {
     }
 }
 
-/// The record of a plan after it was played.
+/// The record of a played plan.
 struct Played {
     latencies: Vec<u64>,
-    /// Whether each timer was cancelled in time, as far as the contestant knows.
+    /// For each timer, whether the contestant reported a cancel before the firing.
     was_cancelled: Vec<bool>,
-    /// The moment at which each timer fired, if it did.
+    /// For each timer, the moment of its firing. `None` if it has not fired.
     fired_at: Vec<Option<u64>>,
     /// The moment at which the plan started.
     begin: u64,
     behind: u64,
     cpu: Option<Duration>,
-    /// The time for which the playing thread could run and had no core.
+    /// The time for which the thread that plays the plan could run but had no core.
     waited: Option<Duration>,
-    /// The longest time between two readings of the clock while the thread waited for the next operation.
+    /// The longest time between two successive readings of the clock, while the thread waited for its next operation.
     gap: u64,
 }
 
@@ -229,8 +229,8 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     Played { latencies, was_cancelled, fired_at, begin, behind, cpu, waited, gap }
 }
 
-/// Returns the lateness of the timers that fired. Checks that exactly the timers that were not cancelled in time have
-/// fired, and that none was early. Timers of the warm-up are checked, but not recorded.
+/// Returns the lateness of the timers that fired. Checks that exactly the uncancelled timers fired, and none early.
+/// Timers of the warm-up are checked, but not recorded.
 fn lateness<C: OneShots>(plan: &Plan, played: &Played) -> Vec<u64> {
     let mut lateness = Vec::new();
     for (timer, deadline) in plan.deadlines.iter().enumerate() {

@@ -66,7 +66,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 
 /// The number of bytes of a request and of an answer.
 const MESSAGE: usize = 64;
-/// The first byte of a request that must be answered, and of its answer.
+/// The first byte of a request that must be answered, and the first byte of the answer.
 const ANSWERED: u8 = 1;
 const UNANSWERED: u8 = 2;
 const GIVEN_UP: u8 = 3;
@@ -83,12 +83,12 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers: connections, time_ms, lead_ms, ..Case::named(name) }]
 }
 
-/// The timers of a proxy.
+/// The timers by which a proxy limits its requests.
 trait Timers: Clone + Send + Sync + 'static {
-    /// Starts on the runtime.
+    /// Starts the timers. The caller is on the runtime.
     fn begin(&self) {}
 
-    /// Returns the future's output, or `None` if the future was not ready at `deadline`.
+    /// Returns the future's output. Returns `None` if the future is not ready at `deadline`.
     fn within<F: Future<Output: Send> + Send>(
         &self,
         deadline: Instant,
@@ -115,7 +115,7 @@ impl Timers for Ours {
     }
 }
 
-/// Our timers on a shard that a task of the runtime turns, as in the example `tokio_loop`.
+/// Our timers on a shard of the engine. A task of the runtime turns the shard, as in the example `tokio_loop`.
 #[derive(Clone)]
 struct Turned {
     engine: Arc<tourbillon::Engine<Wakeup>>,
@@ -172,11 +172,11 @@ impl Timers for Tokio {
     }
 }
 
-/// The measurements between `begin` and `end`.
+/// The measurements from requests between the moments `begin` and `end`.
 struct Record {
     begin: Instant,
     end: Instant,
-    /// The number of all requests, also of those outside the measured time.
+    /// The number of all requests, including those outside the measured time.
     requests: AtomicU64,
     answers: Mutex<Vec<u64>>,
     lateness: Mutex<Vec<u64>>,
@@ -206,7 +206,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Reads a message. Returns `None` if the other side has closed.
+/// Reads a message. Returns `None` if the peer has closed the connection.
 async fn read(stream: &mut TcpStream) -> Option<Message> {
     let mut message = [0; MESSAGE];
     match stream.read_exact(&mut message).await {
@@ -223,7 +223,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Answers each request that wants an answer.
+/// Reads requests from a connection, and answers each request that wants an answer.
 async fn serve(mut stream: TcpStream) {
     while let Some(message) = read(&mut stream).await {
         if message[0] == ANSWERED && stream.write_all(&message).await.is_err() {
@@ -232,7 +232,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Passes on the requests of one client, and their answers.
+/// Passes the requests of one client to the backend, and the answers to the client.
 async fn pass_on(mut client: TcpStream, backend: SocketAddr, timers: impl Timers, record: Arc<Record>) {
     let mut lateness = Vec::new();
     let mut stream = connect(backend).await;
@@ -258,7 +258,7 @@ async fn pass_on(mut client: TcpStream, backend: SocketAddr, timers: impl Timers
     Record::keep(&record.lateness, lateness);
 }
 
-/// Sends requests one after the other until the record closes.
+/// Sends requests to the proxy one after the other, until the record's end.
 async fn ask(proxy: SocketAddr, seed: u64, record: Arc<Record>) {
     let (mut stream, mut chance) = (connect(proxy).await, Chance::new(seed));
     let mut answers = Vec::new();

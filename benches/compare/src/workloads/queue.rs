@@ -41,7 +41,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The number of different delays in the pairs.
+/// The number of different delays in the pushes and removals.
 const DELAYS: usize = 1_024;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -51,7 +51,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, lead_ms, ..Case::named(format!("{} items", thousands(timers))) }]
 }
 
-/// Pushes by `fill` the items that stay in the queue. Then measures `pair`.
+/// Calls `fill` to push the items that stay in the queue. Then measures `pair`, a push and a removal.
 fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> f64 {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -64,14 +64,14 @@ fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(
     start.elapsed().as_secs_f64() * 1e9 / case.operations as f64
 }
 
-/// Items that are due at one instant. Each must be received once.
+/// Items that are all due at one instant. A test fails unless each is received once.
 struct Due {
     at: Instant,
     is_received: Vec<bool>,
 }
 
 impl Due {
-    /// Pushes all items by `push`.
+    /// Pushes all of the case's items by calling `push`.
     fn push(case: &Case, mut push: impl FnMut(u64, Duration)) -> Self {
         let at = Instant::now() + case.lead();
         for number in 0..case.timers as u64 {
@@ -87,7 +87,7 @@ impl Due {
         assert!(!std::mem::replace(&mut self.is_received[index], true), "item {number} was received twice");
     }
 
-    /// Returns the time from the instant until now, in ms. All items must have been received.
+    /// Returns the milliseconds from the items' due instant until now. Panics if an item was not received.
     fn end(&self) -> f64 {
         assert!(self.is_received.iter().all(|is_received| *is_received));
         let now = Instant::now();
@@ -126,7 +126,7 @@ fn ours(case: &Case) -> Figures {
 
 type Items = DelayQueue<Payload>;
 
-/// A queue of tokio-util, alone or behind a lock.
+/// Access to a queue of tokio-util, with or without a lock.
 trait Access: From<Items> {
     fn with<R>(&self, call: impl FnOnce(&mut Items) -> R) -> R;
 }

@@ -54,7 +54,7 @@ fn turn<C: Owned>(case: &Case) -> Figures {
 
 struct Requests {
     connections: Vec<u32>,
-    /// The connection of each request.
+    /// For each request, the index of its connection.
     order: Vec<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Work for Requests {
         Self { connections, order }
     }
 
-    /// Makes a request on each connection.
+    /// Makes a request on each connection once.
     fn prepare(&self, connections: &mut impl Connections) {
         in_iterations(connections, &self.connections, request);
     }

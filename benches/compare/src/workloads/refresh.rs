@@ -44,12 +44,12 @@ fn turn<C: Owned>(case: &Case) -> Figures {
 }
 
 struct Refreshes {
-    /// The first refreshes, which give each timer a deadline once.
+    /// The first refreshes. Each gives one timer its first deadline.
     first: Vec<Refresh>,
     order: Vec<Refresh>,
 }
 
-/// A timer, and the delay of its new deadline.
+/// The index of a timer, and the delay of its new deadline.
 type Refresh = (u32, Duration);
 
 impl Work for Refreshes {

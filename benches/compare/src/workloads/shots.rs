@@ -9,43 +9,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The record that the handlers write. It has a word for each timer, and a count for each thread that calls handlers.
-/// The words are written before the first timer is armed, so no handler is the first to touch a page. Clones share the
-/// record.
+/// The record that handlers write when timers fire. Each timer has a word, and each thread that calls handlers has a
+/// count. All words are written beforehand, so no handler is the first to touch a page. Clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct Shots {
     pub(super) clock: Stopwatch,
-    /// The moment at which each timer's handler was called, in ns. The index is the timer's number.
+    /// The moment at which each timer's handler was called, in ns. The index is the number of the timer.
     words: Arc<[AtomicU64]>,
     counts: Arc<Mutex<Vec<Arc<Count>>>>,
 }
 
-/// The number of handlers that a thread has called. It has its own cache line, since a line that two threads write is
-/// slow.
+/// The number of handlers that a single thread has called. The count has its own cache line, because a line that two
+/// threads write is slow.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
 
 thread_local! {
-    /// The count of this thread's handlers. A process takes one turn, so it has at most one record.
+    /// The count of handlers that this thread has called. A process measures once, so it has at most one record.
     static COUNT: OnceCell<Arc<Count>> = const { OnceCell::new() };
 }
 
-/// The value of a timer's word before the timer has fired.
+/// A timer's word before the timer has fired.
 const NOT_FIRED: u64 = u64::MAX;
 
-/// The results of timers that were all scheduled before the first of them was due.
+/// The results of timers that were all scheduled before the first timer was due.
 pub(super) struct Volley {
-    /// The lateness of each timer, in ns, in the order of scheduling. It is negative if the timer was early.
+    /// Each timer's lateness, in ns, in the order of scheduling. A negative number means that the timer was early.
     pub(super) lateness: Vec<i64>,
     pub(super) nanos_per_insert: f64,
     /// The processor time between the last insert and the last handler.
     pub(super) cpu: Option<Duration>,
-    /// The number of times that threads of the process went to sleep in that time, for 1,000 timers.
+    /// How often the process's threads went to sleep between the last insert and the last handler, for each 1,000
+    /// timers.
     pub(super) wakes: Option<f64>,
 }
 
-/// The time after which a timer that has not fired is taken to be lost.
+/// The time after which a timer that has not fired counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Shots {
@@ -71,7 +71,7 @@ impl Shots {
         count
     }
 
-    /// Returns the number of handlers that were called. The words of these handlers are set.
+    /// Returns the number of called handlers. The words of the timers that these handlers served are set.
     fn count(&self) -> usize {
         let counts = self.counts.lock().expect("nobody panics with the lock held");
         // Ordering: Acquire. Pairs with the release in `add_one`. So the words of the counted handlers are seen.
@@ -95,8 +95,8 @@ impl Shots {
         }
     }
 
-    /// Waits until all timers for which `must` returns true have fired. Returns the moment at which each timer fired,
-    /// or `None`. Checks that none fired twice: the number of handler calls must be the number of set words.
+    /// Waits until all timers for which `must` returns true have fired. Returns each timer's moment of firing, or
+    /// `None`. Checks that no timer fired twice: the number of handler calls must equal the number of set words.
     pub(super) async fn wait_for<C: Caller>(
         &self,
         caller: &mut C,
@@ -122,7 +122,7 @@ impl Shots {
 }
 
 impl Count {
-    /// Counts a handler call of this count's thread.
+    /// Adds one to the count. Only the thread that owns the count calls this.
     #[inline]
     fn add_one(&self) {
         let count = self.0.load(Ordering::Relaxed);
@@ -132,8 +132,8 @@ impl Count {
 }
 
 impl Volley {
-    /// Schedules a timer for each of `offsets`, in ns after `case.lead()`, from one thread. Waits until they have
-    /// fired.
+    /// Schedules a timer for each of `offsets` from one thread, and waits until all have fired. Offsets are in ns after
+    /// `case.lead()`.
     pub(super) fn fire<C: OneShots>(case: &Case, offsets: Vec<u64>) -> Self {
         let shots = Shots::new(Stopwatch::start(), offsets.len());
         let service = Arc::new(C::start(1, shots.handler()));
@@ -183,7 +183,7 @@ impl Volley {
     }
 }
 
-/// Times in ns, sorted, from which quantiles are taken.
+/// Times in ns, in ascending order. Quantiles are read from them.
 pub(super) struct Sorted(Vec<u64>);
 
 /// The quantiles of the tables and plots. The quantile 1 is the maximum, and is not called a percentile.
@@ -195,8 +195,8 @@ impl Sorted {
         Self(times)
     }
 
-    /// Returns the least value, in ns, that this part of all values does not exceed. Returns `None` if there are no
-    /// values.
+    /// Returns the smallest value, in ns, such that the fraction `quantile` of all values does not exceed it. `None`
+    /// without values.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         #[expect(
             clippy::cast_possible_truncation,

@@ -24,7 +24,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// The pairs are divided into this number of parts. The memory is read for the first time after the first part.
+/// The number of equal parts into which the pairs are divided. The memory is read for the first time after the first
+/// part.
 const WARM_UP: usize = 100;
 const MEGABYTE: f64 = 1e6;
 

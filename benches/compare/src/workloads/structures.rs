@@ -61,7 +61,7 @@ fn entrants() -> Vec<Entrant> {
     entrants.iter().map(|make| make()).collect()
 }
 
-/// A size that takes minutes. The figures of its rounds hardly differ.
+/// A number of timers that takes minutes. Figures of such a run hardly differ between rounds.
 const HUGE: usize = 10_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -78,7 +78,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Delays as servers have them, in ticks, for the cases that are not uniform.
+/// Delays that are typical of servers, in ticks, for the cases that are not uniform.
 const TIMEOUTS: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 45_000, 60_000];
 const LONGEST: u64 = TICKS.end;
 
@@ -108,16 +108,18 @@ fn turn<T: Timers>(case: &Case) -> Figures {
     time::<T>(case, repeats).number("bytes", bytes)
 }
 
-/// The number of timers that all structures have together.
+/// The number of timers that the structures of a case should have together. A case with few timers uses several
+/// structures.
 const ENOUGH: usize = 100_000;
 
-/// The largest number of ticks that pass while the timers come in. No timer is due by then. The same number of idle
-/// ticks follows.
+/// The largest number of ticks in which a structure is filled. As many idle ticks follow. No timer is due during these
+/// ticks.
 const FILL_TICKS: usize = 500;
-/// The smallest number of timers in a batch. With fewer timers, the read of the clock would be too large a part.
+/// The smallest number of timers that are scheduled between two readings of the clock. With fewer timers, the readings
+/// would cost too large a part.
 const LEAST_BATCH: usize = 64;
 
-/// The timers that will come, each with deadline and number, and the number of timers that come in a tick.
+/// The timers to schedule, each with deadline and number. `batch` is the number of timers that come in a tick.
 struct Arrivals {
     timers: Vec<Payload>,
     batch: usize,
@@ -130,7 +132,7 @@ impl Arrivals {
         Self { timers: (0..case.timers).map(timer).collect(), batch }
     }
 
-    /// Returns the tick in which the last timers come in.
+    /// Returns the tick in which the last batch of timers is scheduled.
     fn end(&self) -> u64 {
         ((self.timers.len() - 1) / self.batch) as u64
     }
@@ -150,7 +152,7 @@ impl Arrivals {
     }
 }
 
-/// The time and the number of operations of each phase.
+/// The total time of each phase, and the number of operations in it.
 #[derive(Default)]
 struct Totals {
     fill: Phase,
@@ -203,7 +205,8 @@ fn time<T: Timers>(case: &Case, repeats: usize) -> Figures {
         .number("latest", totals.latest as f64)
 }
 
-/// Runs the whole life of one structure. At its end, time goes on in steps of `step` ticks.
+/// Runs the whole life of one structure, from the first timer to the last firing. At the end, time goes on in steps of
+/// `step` ticks.
 fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Totals) {
     let mut timers = T::new();
     let expected = arm_and_cancel(&mut timers, case, chance, totals);
@@ -217,8 +220,8 @@ fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Tot
     }
 }
 
-/// Fills a structure, cancels and replaces a random half, and lets idle ticks pass. Returns the timers that must fire
-/// afterwards.
+/// Fills a structure, cancels and replaces a random half of its timers, and lets idle ticks pass. Returns a checksum of
+/// the timers that must fire afterwards.
 fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, totals: &mut Totals) -> Fired {
     let arrivals = Arrivals::new(case, chance);
     let mut ids = Vec::with_capacity(case.timers);
@@ -254,7 +257,8 @@ fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, t
     kept.chain(incoming).collect()
 }
 
-/// Fires all timers. Returns their checksum, the largest lateness in ticks, and the time.
+/// Fires all timers of a structure. Returns the fired timers' checksum, the largest lateness in ticks, and the time
+/// that the firing took.
 fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
     let longest = LONGEST;
     let last = FILL_TICKS as u64 + longest + (T::LIMITS.lateness)(longest);
@@ -273,7 +277,7 @@ fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
     (fired, latest, start.elapsed())
 }
 
-/// Returns the resident bytes for each timer. They include a part of the structure's own memory.
+/// Returns the structure's resident bytes, divided by its number of timers.
 fn bytes_each<T: Timers>(case: &Case, repeats: usize) -> Option<f64> {
     let arrivals = Arrivals::new(case, &mut Chance::new(case.timers as u64));
     let mut structures = Vec::with_capacity(repeats);

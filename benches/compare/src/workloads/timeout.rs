@@ -85,7 +85,7 @@ fn sum_of(numbers: Range<usize>) -> usize {
     numbers.sum()
 }
 
-/// Checks a limit on a future that is never ready. The limit must end at its time, and not before.
+/// Limits a future that is never ready. Checks that the limit ends the future in time, and not early.
 fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     const SOON: Duration = Duration::from_millis(3);
     let on_job = Arc::clone(service);

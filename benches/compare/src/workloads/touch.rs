@@ -40,7 +40,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, ..Case::named(format!("{} connections", thousands(timers))) }]
 }
 
-/// Measures `touch` on connections in random order.
+/// Measures `touch`, which is called with the index of a connection, in random order.
 fn time(case: &Case, mut touch: impl FnMut(usize)) -> Figures {
     let order: Vec<usize> = Chance::new(1).order(case.timers).into_iter().map(|at| at as usize).collect();
     order.iter().copied().for_each(&mut touch);

@@ -18,14 +18,14 @@ use tokio::runtime::Runtime;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The task of a turn.
+/// The description of a measurement that its process gets: the case, the sizes and the folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) workload: String,
     pub(crate) sizes: Sizes,
     pub(crate) config: Config,
     pub(crate) dir: PathBuf,
-    /// The moment at which this turn began, in seconds since 1970. Only the turn after a kill has it.
+    /// The moment at which this measurement began, in seconds since 1970. Zero, except in the measurement after a kill.
     #[serde(default)]
     pub(crate) begin: f64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Task {
 pub(crate) struct Sizes {
     one: usize,
     pub(crate) waiting: usize,
-    /// The number of callers in the part with several callers; 0 counts as 64.
+    /// The number of concurrent callers, in the part that has several callers. 0 counts as 64.
     callers: usize,
     batch: usize,
     pub(crate) rate: usize,
@@ -60,12 +60,12 @@ pub(crate) struct Config {
     /// Whether the turn measures the service instead of the library.
     #[serde(default)]
     service: bool,
-    /// The setting of the Redis server that has the store; `None` for a store in a file.
+    /// The setting `appendfsync` of the Redis server that has the store. `None` for a store in a file.
     #[serde(default)]
     appendfsync: Option<String>,
 }
 
-/// Runs one turn, and prints its figures as a line of JSON.
+/// Runs the measurement that `task` describes, and prints its figures as a line of JSON.
 pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
     let task: Task = serde_json::from_str(task)?;
     let runtime = Runtime::new()?;

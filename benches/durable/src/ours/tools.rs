@@ -21,7 +21,7 @@ pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(),
     if holds { Ok(()) } else { Err(format!("the check failed: {}", message()).into()) }
 }
 
-/// The random generator `SplitMix64`. With it, each turn gets the same moments.
+/// The random generator `SplitMix64`. The same seed gives each measurement the same moments.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {

@@ -101,7 +101,7 @@ pub(super) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-/// Runs the first half of `stock`, at whose end this process is killed.
+/// Runs the first half of the workload `stock`. The parent kills this process at the end.
 pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
     let first = total + 1;
@@ -188,7 +188,7 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     core::future::pending().await
 }
 
-/// Runs the second half of `stock`, after the kill.
+/// Runs the second half of the workload `stock`, after the kill.
 pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, first) = (&task.sizes, task.sizes.timers + 1);
     let deliveries = Deliveries::new(first, sizes.overdue);
@@ -214,7 +214,7 @@ pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-/// Runs the library's part of a turn of the service, without a network.
+/// Measures the library with the service's workload, without a network.
 pub(super) async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
     let part = |name: &str, sizes: Sizes| -> Result<Task, Failure> {
         let dir = task.dir.join(name);

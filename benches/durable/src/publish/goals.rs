@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use tourbillon_book::figure::{count, figure};
 
 enum Bound {
-    /// The figure must be at least this multiple of the contestant's figure.
+    /// Our figure must be at least this multiple of the named contestant's figure.
     Times(f64, &'static str),
-    /// The figure must be at most this multiple of the contestant's figure.
+    /// Our figure must be at most this multiple of the named contestant's figure.
     AtMostTimes(f64, &'static str),
     AtLeast(f64),
     AtMost(f64),
@@ -22,7 +22,7 @@ struct Goal {
     case: &'static str,
     key: &'static str,
     bound: Bound,
-    /// The text that is shown if the goal is missed. It has places for figures: see [`with_figures`].
+    /// The text that the page shows if the goal is missed. It has places for figures: see [`with_figures`].
     reason: &'static str,
 }
 
@@ -169,7 +169,8 @@ const GOALS: [Goal; 15] = [
     },
 ];
 
-/// Returns whether the medians meet a goal, with the texts for the table. Returns `None` if a figure is missing.
+/// Returns whether the medians meet the goal, with texts for the goal's row in the table. Returns `None` if a figure is
+/// missing.
 fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
     let ours = results.samples(goal.case, goal.contestant, goal.key)?;
     Some(match goal.bound {
@@ -196,7 +197,7 @@ fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
     })
 }
 
-/// Writes the part of the page with all goals.
+/// Returns the part of the page that lists all goals.
 pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     let mut text = format!(
         "## The goals\n\nThe library is {OURS}, durable by a sync of the disk; the service is {SERVICE}.\n\n"
@@ -224,8 +225,8 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     Ok(text + "\n")
 }
 
-/// Fills figures into a text. A place such as `{ours stock disk}` names the contestant, the case and the figure.
-/// `{fsync create}` is the median time of a write with fdatasync before that case.
+/// Replaces each place in a text by its figure. A place such as `{ours stock disk}` names the contestant, the case and
+/// the figure. `{fsync create}` is the median time of a write with fdatasync, measured just before the case `create`.
 fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
     let mut filled = String::new();
     let mut rest = text;

@@ -16,22 +16,21 @@ use std::process::{Child, Command, Stdio};
 use std::{env, thread};
 use tokio::net::TcpListener;
 
-/// The name under which this program is the service. Then it runs the main function of the service, with the service's
-/// flags.
+/// The program name that makes this program run as the service, with the service's flags.
 pub(crate) const NAME: &str = "tourbillond";
 
-/// The largest number of callbacks to one host at a time.
+/// The largest number of callbacks to one host at a time, a setting of the service.
 pub(super) const AT_ONCE: usize = 200;
 
-/// A running program that listens. It is ended when this value is dropped.
+/// A running program that listens on a port. Dropping the value ends the program.
 pub(super) struct Program {
     child: Child,
     pub(super) address: SocketAddr,
 }
 
 impl Program {
-    /// Starts the service with its files in this folder. Most settings are the defaults. Others allow callbacks to this
-    /// machine, and many callbacks at a time to one host.
+    /// Starts the service with its files in the folder `data`. The settings allow callbacks to this machine, and many
+    /// at a time to one host. Other settings are the defaults.
     pub(super) fn service(data: &Path) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
@@ -48,7 +47,7 @@ impl Program {
         Self::start(command.current_dir(folder))
     }
 
-    /// Starts a server that reads each request and answers it as the service answers a creation.
+    /// Starts a server that stores nothing. It reads each request and answers as the service answers a creation.
     pub(super) fn floor() -> Result<Self, Failure> {
         Self::start(Command::new(env::current_exe()?).arg("floor"))
     }
@@ -93,7 +92,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     Ok(response)
 }
 
-/// Runs the server that stores nothing, until the process is ended.
+/// Runs an HTTP server that stores nothing, until the process is killed.
 pub(crate) fn floor() -> Result<(), Failure> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -28,7 +28,7 @@ fn request(address: SocketAddr, n: usize, due: u64) -> Result<Vec<u8>, Failure> 
     Ok((head + &body).into_bytes())
 }
 
-/// Returns the length of the answer that begins with these bytes, once its head has arrived.
+/// Returns the length of the HTTP answer at the beginning of `bytes`. `None` until the answer's head is complete.
 fn length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|end| end == b"\r\n\r\n")?;
     let lines = core::str::from_utf8(&bytes[..head]).ok()?.lines();
@@ -36,7 +36,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     Some(head + 4 + body.parse::<usize>().ok()?)
 }
 
-/// Sends requests, and waits for the answer to each.
+/// Sends HTTP requests on a connection, and waits for each answer before the next request.
 async fn converse(
     address: SocketAddr,
     requests: Arc<Vec<Vec<u8>>>,
@@ -63,7 +63,8 @@ async fn converse(
     Ok(times)
 }
 
-/// Creates the timers 0 to `total` over `connections` connections. Each connection waits for its answers.
+/// Creates timers 0 to `total` over `connections` connections. Each connection waits for an answer before its next
+/// request.
 pub(super) fn waiting(
     address: SocketAddr,
     connections: usize,

@@ -30,7 +30,7 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Failur
     Ok(sender)
 }
 
-/// Creates a timer by its key, and checks the status of the answer.
+/// Creates timer `n` under its key, and checks the status of the answer.
 async fn create(
     sender: &mut SendRequest<Full<Bytes>>,
     host: &str,
@@ -51,7 +51,8 @@ async fn create(
     check(status == StatusCode::CREATED, || format!("{status}: {}", String::from_utf8_lossy(&answer)))
 }
 
-/// Creates the timers 0 to `total` over `connections` connections. Each connection waits for its answers.
+/// Creates timers 0 to `total` over `connections` connections. Each connection waits for an answer before its next
+/// request.
 pub(super) async fn waiting(
     address: SocketAddr,
     connections: usize,
@@ -89,7 +90,7 @@ pub(super) async fn waiting(
     Ok(Pace::of(total, begin.elapsed(), &times))
 }
 
-/// Creates the timers 0 to `total` in batches of 1,000, with the service's own client.
+/// Creates timers 0 to `total` in batches of 1,000, with the service's own client library.
 pub(super) async fn fill(
     client: &Client,
     total: usize,

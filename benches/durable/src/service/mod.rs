@@ -18,7 +18,7 @@ use receiver::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_client::Client;
 
-/// A service, and this process's client of the service.
+/// A running service, and a client of the service in this process.
 struct Subject {
     program: Program,
     client: Client,
@@ -33,7 +33,7 @@ impl Subject {
         Ok(Self { program, client })
     }
 
-    /// Fails unless exactly `pending` timers are pending and none has failed.
+    /// Fails unless exactly `pending` timers are pending. Fails if a delivery failed or a timer is dead.
     async fn check(&self, pending: usize) -> Result<(), Failure> {
         let stats = self.client.stats().await?;
         check(stats.pending == pending as u64, || {
@@ -50,7 +50,7 @@ fn cpu(program: &Program) -> (f64, f64) {
     (process::cpu_seconds(program.pid()), process::cpu_seconds(std::process::id()))
 }
 
-/// Adds the processor time for an operation, in microseconds.
+/// Adds the processor time for each operation to `numbers`, in microseconds.
 fn put_cpu(numbers: &mut Numbers, part: &str, program: &Program, before: (f64, f64), total: usize) {
     let after = cpu(program);
     numbers.put(format!("{part}_cpu_us"), per((after.0 - before.0) * 1e6, total));
@@ -87,7 +87,7 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates timers with these due moments. Waits until all callbacks have arrived.
+/// Creates timers whose due moments come from `due`. Waits until all callbacks have arrived.
 async fn callbacks(
     task: &Task,
     part: &str,
@@ -147,7 +147,7 @@ async fn stock(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs all parts, one after the other.
+/// Runs all parts of the service's measurement, one after the other.
 pub(crate) async fn run(task: &Task) -> Result<Numbers, Failure> {
     let mut numbers = Numbers::default();
     create(task, &mut numbers).await?;

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_api::Moment;
 
-/// The least time that a callback takes.
+/// The shortest time that the receiver takes for a callback.
 const SERVICE_TIME: Duration = Duration::from_millis(1);
 
 pub(super) struct Receiver {
@@ -32,7 +32,7 @@ struct Shared {
     most: AtomicUsize,
     /// The id of each timer's first callback.
     ids: Mutex<HashMap<usize, Box<str>>>,
-    /// A description of the first callback that was wrong.
+    /// A description of the first callback that failed its check. `None` if all were right.
     fault: Mutex<Option<String>>,
 }
 
@@ -64,7 +64,8 @@ impl Receiver {
         Ok(Self { address, shared, accepting: accepting.abort_handle() })
     }
 
-    /// Returns the largest number of callbacks at a time. Fails if a callback was wrong.
+    /// Returns the largest number of callbacks that the receiver handled at a time. Fails if a callback failed its
+    /// check.
     pub(super) fn most(&self) -> Result<usize, Failure> {
         match lock(&self.shared.fault).take() {
             Some(fault) => Err(format!("the check failed: {fault}").into()),
@@ -80,7 +81,7 @@ impl Drop for Receiver {
 }
 
 impl Shared {
-    /// Checks a callback, and notes that it arrived at the time of this call.
+    /// Checks a callback, and notes that it arrives now.
     fn note(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let payload: Payload = serde_json::from_slice(body).map_err(|error| error.to_string())?;

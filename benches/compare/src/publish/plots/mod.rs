@@ -15,12 +15,13 @@ use tourbillon_book::axis::{ACROSS, Axis, UP};
 use tourbillon_book::canvas::{self, Pen};
 use tourbillon_book::lines::{self, Line, Panel};
 
-/// Our contestants in the plot of lateness by due time. The best other contestant is also in it.
+/// Our contestants in the plot of lateness by due time. The plot also has the best other contestant.
 const BY_DUE_TIME: [&str; 3] = [ACROSS_BOUNDARY, "engine, own workers", "engine, inline"];
-/// A contestant that is only drawn by due time. In the other plots its line would be that of our own workers.
+/// A contestant that is drawn only in the plot by due time. In other plots its line would cover the line of our own
+/// workers.
 const ACROSS_BOUNDARY: &str = "engine, own workers, across tick 65,536";
 
-/// Returns the names and the contents of the files. The same results always give the same files.
+/// Returns the names and the contents of the plots' files. The same results always give the same files.
 pub(crate) fn draw(results: &Results) -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {
     let plots = [
         ("pair", pair(results)?),
@@ -88,7 +89,7 @@ fn expiry(results: &Results) -> Plot {
     lines::labelled(&format!("Lateness, {}", outcome.case.name), &panel)
 }
 
-/// Draws some of our contestants and the best other, with a panel for each.
+/// Draws lateness by due time, with a panel for each contestant: some of ours and the best other.
 fn lateness_by_due_time(results: &Results) -> Plot {
     const PARTS: [(&str, &str); 3] = [("part_p50", "50 %"), ("part_p99", "99 %"), ("part_max", "the latest")];
     let Some(outcome) = largest(results, "expiry") else { return Ok(None) };
@@ -148,7 +149,7 @@ fn largest<'a>(results: &'a Results, workload: &'a str) -> Option<&'a Outcome> {
     results.cases(workload).max_by_key(|outcome| outcome.case.timers)
 }
 
-/// Returns a line for each chosen contestant. The choice is among the contestants that have points.
+/// Returns a line for each contestant to draw. Contestants for which `points` is empty are left out.
 fn contestants(outcome: &Outcome, best: Option<&Row>, points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
     let rows = outcome.rows.iter().filter(|row| !points(row).is_empty());
     let line = |(row, pen): (&Row, Pen)| Line { name: row.contestant.clone(), pen, points: points(row) };

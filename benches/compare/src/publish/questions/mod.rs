@@ -13,7 +13,7 @@ use list::QUESTIONS;
 use std::fmt;
 use tourbillon_book::figure::figure;
 
-/// A question: a figure of ours is compared with the same figure of another contestant.
+/// A question: how does a figure of ours compare with the same figure of another contestant?
 struct Question {
     text: &'static str,
     workload: &'static str,
@@ -21,21 +21,20 @@ struct Question {
     column: &'static str,
     ours: &'static str,
     against: Against,
-    /// The reason why ours loses, with places for figures. It is empty if ours does not lose, or if the reason is not
-    /// known.
+    /// The reason why ours loses, with places for figures. Empty if ours does not lose, or if the reason is unknown.
     why: &'static str,
 }
 
 enum Against {
-    /// The best contestant that is not ours and reads its clock equally often.
+    /// The best other contestant among those that read their clocks as often as ours.
     Best,
-    /// The only contestant that does the same work. The other contestants of the workload do a part of it, or other
-    /// work.
+    /// The named contestant, because it alone does the same work. Other contestants do less or other work.
     Only(&'static str),
 }
 use Against::{Best, Only};
 
-/// Returns the number of questions that are won and lost, and the table of all questions, by families of workloads.
+/// Returns the numbers of won and lost questions, and the table of all questions. The table is ordered by families of
+/// workloads.
 pub(super) fn table(results: &Results) -> String {
     let answers: Vec<_> = QUESTIONS.iter().map(|question| (question, question.answer(results))).collect();
     let mut table = markdown(["question", "verdict", "ours", "best other", "other / ours", "best of tokio"]);
@@ -56,7 +55,7 @@ pub(super) fn table(results: &Results) -> String {
     format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
 }
 
-/// The number of questions with each verdict.
+/// The number of questions that ours won, of those that are level, and of those that ours lost.
 #[derive(Default)]
 struct Count {
     won: usize,
@@ -91,7 +90,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// Returns the text on the losses, with a paragraph for each reason why ours loses.
+/// Returns the page's text on lost questions, with a paragraph for each reason.
 pub(super) fn losses(results: &Results) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for question in QUESTIONS {
@@ -114,7 +113,7 @@ pub(super) fn losses(results: &Results) -> String {
     reasons.into_iter().map(paragraph).collect::<Vec<_>>().join("\n")
 }
 
-/// The answer to a question, from the results.
+/// The answer to a question, computed from the results.
 struct Answer<'a> {
     outcome: &'a Outcome,
     ours: Samples,
@@ -169,7 +168,7 @@ impl Answer<'_> {
         ]
     }
 
-    /// Returns the other's figure as a part of ours, such as `41.2 %`.
+    /// Returns the other contestant's median in percent of ours, such as `41.2 %`.
     fn share(&self) -> String {
         format!("{} %", figure(self.others.median() / self.ours.median() * 100.0))
     }

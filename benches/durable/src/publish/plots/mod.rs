@@ -12,7 +12,7 @@ use tourbillon_book::axis::{Axis, UP};
 use tourbillon_book::canvas::{OURS, Pen};
 use tourbillon_book::lines::{self, Line, Panel};
 
-/// The percentiles in the plot of lateness, by the keys of their figures.
+/// The percentiles in the plot of lateness. Each has the key of its figure and its value.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)];
 
@@ -27,19 +27,19 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x8a, 0x8f, 0x2a),
 ];
 
-/// A plot, with its place on the page.
+/// A rendered plot with its place on the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Picture {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub(super) name: &'static str,
     /// The section of the page to which the plot belongs.
     pub(super) section: &'static str,
-    /// The text that describes the picture to readers who do not see it.
+    /// A text that describes the plot to readers who cannot see it.
     pub(super) shows: &'static str,
     pub(super) svg: String,
 }
 
-/// Draws all plots that have figures. The same results always give the same files.
+/// Draws all plots for which the results have figures. The same results always give the same files.
 pub(super) fn draw(results: &Results) -> Result<Vec<Picture>, Box<dyn Error>> {
     let plots = [
         ("creations", "D1", "Creations a second", creations(results)?),
@@ -64,7 +64,7 @@ pub(super) fn is_ours(one: &Contestant) -> bool {
     one.peer.is_none()
 }
 
-/// Returns the name with the durability in a word. The plot of lines needs it to be short.
+/// Returns a short label of a contestant: its name, and its durability in a word.
 fn label(one: &Contestant) -> String {
     let name = one.name.replace("tourbillon-durable", "tourbillon").replace(", PostgreSQL", "");
     format!("{name} · {}", short(one))
@@ -114,7 +114,7 @@ fn service(results: &Results) -> Plot {
         .draw("The library and the service", results)
 }
 
-/// Draws the lateness, with a line for each contestant.
+/// Draws the lateness of deliveries, with a line for each contestant.
 fn lateness(results: &Results) -> Plot {
     const CASE: &str = "late_1000";
     let (mut ours, mut others) = (OURS.into_iter().cycle(), COLOURS.into_iter().cycle());

@@ -9,17 +9,18 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::AssertUnwindSafe;
 
-/// A sleep of tokio in place of a timer. A panic elsewhere leaves the sleep whole, as it leaves a timer.
+/// A sleep of tokio that stands in for an engine's timer while the runtime's clock is paused. A panic of other code
+/// leaves the sleep whole.
 #[derive(Debug)]
 pub(super) struct PausedSleep(AssertUnwindSafe<Pin<Box<tokio::time::Sleep>>>);
 
 impl PausedSleep {
-    /// Begins a sleep. Returns `None` unless a test has paused or moved the runtime's clock.
+    /// Begins a sleep of tokio until `deadline`. Returns `None` unless a test has paused or moved the runtime's clock.
     pub(super) fn begin(deadline: Timestamp) -> Option<Self> {
         is_moved().then(|| Self(AssertUnwindSafe(Box::pin(tokio::time::sleep_until(instant(deadline))))))
     }
 
-    /// Gives the sleep another deadline. The task that polled the sleep last is woken then.
+    /// Gives the sleep another deadline. At the new deadline, tokio wakes the task that polled the sleep last.
     pub(super) fn reset(&mut self, deadline: Timestamp) {
         self.0.as_mut().reset(instant(deadline));
     }
@@ -29,7 +30,6 @@ impl PausedSleep {
         self.0.is_elapsed()
     }
 
-    /// Polls the sleep.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.as_mut().poll(cx)
     }

@@ -54,18 +54,19 @@ use core::{fmt, mem};
 use std::panic::catch_unwind;
 use tokio::runtime::{self, Handle as Runtime};
 
-/// The tick of a runtime's shards. tokio rounds the sleep of the turning task up to a millisecond, and a tick adds
+/// The length of a tick of the shards that a runtime turns. tokio rounds each sleep up to a millisecond. A tick adds
 /// little to that.
 const TICK: Duration = Duration::from_micros(64);
-/// The budget of one turn of a thread.
+/// The greatest number of timers of each engine that a thread handles in one turn.
 const BUDGET: usize = 1_024;
-/// The longest time that a thread sleeps between two turns.
+/// The longest time that a thread sleeps between two turns of a shard.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
-/// The shards of a runtime, with the engine for the runtime's futures.
+/// A set of one shard that a tokio runtime turns, with the engine for the runtime's futures. A place is never freed. It
+/// goes from one runtime to the next.
 pub(crate) struct Place {
     shards: Shards,
-    /// The number of stays that have ended.
+    /// The number of runtimes that have used the place and left it.
     stay: AtomicU64,
     occupancy: Mutex<Occupancy>,
     #[cfg(feature = "test-util")]
@@ -74,7 +75,7 @@ pub(crate) struct Place {
 
 struct Occupancy {
     state: State,
-    /// The runtime that has the place.
+    /// The runtime that uses the place at present; `None` if no runtime does.
     runtime: Option<runtime::Id>,
 }
 
@@ -85,24 +86,24 @@ enum State {
     Alone,
 }
 
-/// All places of this process.
+/// All places (sets of shards for tokio runtimes) that this process has made.
 static PLACES: OnceLock<ForkLock<Vec<&'static Place>>> = OnceLock::new();
 
-/// A runtime that the calling thread has asked for.
+/// The result of a thread's last search for a runtime's place (the shards that the runtime turns).
 #[derive(Clone, Copy)]
 struct Known {
     runtime: runtime::Id,
-    /// The runtime's place and the number of its stay there. `None` if the runtime has no timer.
+    /// The runtime's use of its place (its shards). `None` if the runtime has no timer.
     stay: Option<Stay>,
 }
 
 thread_local! {
-    /// The runtime that the calling thread asked for last.
+    /// The runtime whose place the calling thread searched for last.
     static LAST: Cell<Option<Known>> = const { Cell::new(None) };
 }
 
-/// The place of the tokio runtime that the calling thread is in. `None` outside of a runtime, and where the runtime has
-/// no timer or is ending.
+/// Returns the place (the shards) of the tokio runtime that the calling thread is in. Returns `None` outside of a
+/// runtime. Also returns `None` if the runtime has no timer, or is ending.
 pub(crate) fn current() -> Option<&'static Place> {
     let runtime = Runtime::try_current().ok()?;
     let id = runtime.id();
@@ -113,7 +114,7 @@ pub(crate) fn current() -> Option<&'static Place> {
     }
 }
 
-/// Finds the place of a runtime, or gives it one.
+/// Returns the place (the shards) of a runtime. Gives the runtime a place if it has none.
 #[cold]
 fn enter(runtime: &Runtime, id: runtime::Id) -> Option<&'static Place> {
     let stay = if has_timer() { Some(stay_of(runtime, id)?) } else { None };
@@ -123,7 +124,7 @@ fn enter(runtime: &Runtime, id: runtime::Id) -> Option<&'static Place> {
     stay.filter(|stay| stay.lasts()).map(|stay| stay.place)
 }
 
-/// Whether the present runtime has a timer. Without one tokio's sleep panics.
+/// Returns whether the present runtime has a timer. In a runtime without a timer, tokio's sleep panics.
 fn has_timer() -> bool {
     catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
@@ -147,14 +148,14 @@ fn stay_of(runtime: &Runtime, id: runtime::Id) -> Option<Stay> {
     Some(stay)
 }
 
-/// The task of a runtime that turns the place's shard.
+/// Turns the shard of a place until the runtime drops this task.
 async fn turn(leaving: Leaving) {
     if let Some(shard) = leaving.0.place.begin() {
         shard.turn_as_task(tokio::time::sleep).await;
     }
 }
 
-/// A runtime's stay at a place.
+/// The time in which a runtime uses a place (a set of shards for tokio runtimes).
 #[derive(Clone, Copy)]
 struct Stay {
     place: &'static Place,
@@ -162,7 +163,7 @@ struct Stay {
 }
 
 impl Stay {
-    /// Whether the stay has not ended.
+    /// Returns whether the runtime still uses the place.
     #[inline]
     fn lasts(self) -> bool {
         // Ordering: Relaxed. An old answer is the race of an arming with the end of the runtime.
@@ -170,7 +171,8 @@ impl Stay {
     }
 }
 
-/// Ends a stay: the runtime has dropped its task.
+/// A guard in the task that turns a runtime's shard. When the runtime drops the task, the guard ends the runtime's use
+/// of the place.
 struct Leaving(Stay);
 
 impl Drop for Leaving {
@@ -180,7 +182,7 @@ impl Drop for Leaving {
 }
 
 impl Place {
-    /// Makes a free place.
+    /// Makes a place (a set of one shard) that no runtime uses yet.
     fn new() -> Result<&'static Self, BuildError> {
         let builder = Builder::new().tick(TICK);
         #[cfg(feature = "test-util")]
@@ -198,13 +200,13 @@ impl Place {
         })))
     }
 
-    /// The engine for futures on the place's shards.
+    /// Returns a handle to the engine for futures on the place's shards.
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         self.shards.futures()
     }
 
-    /// The place's shards.
+    /// Returns the place's shards.
     pub(crate) fn shards(&self) -> &Shards {
         &self.shards
     }
@@ -218,7 +220,8 @@ impl Place {
         Stay { place: self, number: self.stay.load(Ordering::Relaxed) }
     }
 
-    /// The stay of this runtime, if it has the place.
+    /// Returns the present stay of `runtime` at this place. Returns `None` if the place does not belong to that
+    /// runtime.
     fn stay_of(&'static self, runtime: runtime::Id) -> Option<Stay> {
         // In the child of a fork a thread that is gone may hold the lock.
         if self.handle().is_forked() {
@@ -228,7 +231,7 @@ impl Place {
         (occupancy.runtime == Some(runtime)).then(|| self.present_stay())
     }
 
-    /// Gives the place to a runtime, if it is free.
+    /// Gives the place to a runtime. Returns `None` if the place is not free.
     fn give(&'static self, runtime: runtime::Id) -> Option<Stay> {
         if self.handle().is_forked() {
             return None;
@@ -241,7 +244,8 @@ impl Place {
         Some(self.present_stay())
     }
 
-    /// Takes the shard for the task of the runtime that the place was given to.
+    /// Takes the shard out of the place, for the runtime's task that will turn it. Returns `None` if no runtime waits
+    /// for the shard.
     fn begin(&self) -> Option<LoopShard> {
         let mut occupancy = self.lock();
         let State::Given(shard) = occupancy.take_if(|state| matches!(state, State::Given(_)))? else {
@@ -251,7 +255,8 @@ impl Place {
         Some(shard)
     }
 
-    /// Leaves the place: the runtime has dropped its task. Pending timers are turned by a thread.
+    /// Ends a runtime's use of the place, because the runtime has dropped its task. If timers are pending, a thread
+    /// turns the shard.
     fn leave(&'static self) {
         let mut occupancy = self.lock();
         let state = mem::replace(&mut occupancy.state, State::Alone);
@@ -275,7 +280,7 @@ impl Place {
         }
     }
 
-    /// Frees the place, unless a timer is pending there.
+    /// Makes the place free for the next runtime. If a timer is pending, a thread first turns the shard.
     fn free(&'static self, mut shard: LoopShard) {
         shard.wake_task_by(move || self.turn_alone());
         let mut occupancy = self.lock();
@@ -288,7 +293,7 @@ impl Place {
         }
     }
 
-    /// Has a thread turn the shard of a free place until no timer is pending.
+    /// Starts a thread that turns the shard of a free place until no timer is pending.
     fn turn_alone(&'static self) {
         let mut occupancy = self.lock();
         let taken = occupancy.take_if(|state| matches!(state, State::Free(_)));
@@ -300,7 +305,7 @@ impl Place {
         }
     }
 
-    /// Turns the shard in this thread until no timer is pending.
+    /// Turns the shard on the calling thread until no timer is pending.
     fn stay_alone(&'static self, mut shard: LoopShard) {
         let this = thread::current();
         shard.wake_task_by(move || this.unpark());
@@ -317,7 +322,7 @@ impl Place {
 }
 
 impl Occupancy {
-    /// Takes the state out, if it is of this kind. The shard is then with the caller.
+    /// Takes the place's state out if `is_kind` returns true for it. The caller then has the shard in that state.
     fn take_if(&mut self, is_kind: impl FnOnce(&State) -> bool) -> Option<State> {
         is_kind(&self.state).then(|| mem::replace(&mut self.state, State::Alone))
     }

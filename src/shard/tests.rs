@@ -106,8 +106,8 @@ impl Rig {
         }
     }
 
-    /// Turns the station whenever it asks for a turn, until `end`. Returns the number of turns, and the number of
-    /// timers that fired.
+    /// Turns the station at `wake` and at each later moment that it asks for, until `end`. Returns the number of turns,
+    /// and the number of timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
@@ -119,8 +119,8 @@ impl Rig {
     }
 }
 
-/// A million timers in two seconds are 500 in a millisecond, and often some more. If they were handed over, two threads
-/// would wake.
+/// The leader runs a thousand timers of one tick itself. A million timers in two seconds are 500 in a millisecond. If
+/// the shard handed them over, two threads would wake.
 #[test]
 fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     for (timers, is_left) in [(1, true), (600, true), (1_024, true), (1_025, false), (5_000, false)] {
@@ -210,7 +210,8 @@ fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     assert_eq!(rig.run(at(20), at(20)), (1, 1));
 }
 
-/// If the shard forgot a dropped deadline, it would sleep until it is woken, and each new timer would wake it.
+/// The shard remembers the deadline of a dropped stale ticket. Otherwise it would sleep until it is woken, and each new
+/// timer would wake it.
 #[test]
 fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
     let mut rig = Rig::new();

@@ -85,8 +85,8 @@ mod imp {
     const SIZE: u32 = 48;
     const _: () = assert!(size_of::<Attributes>() == SIZE as usize);
     const CALLING_THREAD: libc::c_long = 0;
-    /// The flag that keeps the setting from threads that the calling thread starts. So threads that a handler starts
-    /// are scheduled as usual.
+    /// The flag of `sched_setattr` that limits the setting to the calling thread. Threads that a handler starts are
+    /// then scheduled as usual.
     const RESET_ON_FORK: u64 = 1;
 
     fn of_this_thread() -> Option<Attributes> {
@@ -122,8 +122,8 @@ mod imp {
         })
     }
 
-    /// Sets the slice of the calling thread. Returns whether the system grants it. Older systems accept the call and
-    /// ignore it, so the slice is read back.
+    /// Sets the slice of the calling thread. Returns whether the system grants the slice. Older systems accept the call
+    /// and ignore the slice, so the function reads the slice back.
     pub(super) fn set_slice(slice: Duration) -> bool {
         let Some(now) = of_this_thread() else { return false };
         if now.policy != libc::SCHED_OTHER.cast_unsigned() {
@@ -137,7 +137,7 @@ mod imp {
     mod tests {
         use super::*;
 
-        /// Runs `f` on a thread of its own, since the settings stay with the thread.
+        /// Runs `f` on a new thread, because scheduling settings stay with a thread.
         fn on_a_thread<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
             crate::base::sync::thread::spawn(f).join().unwrap()
         }

@@ -51,10 +51,10 @@ pub use tokio::time::{advance, pause, resume};
 use crate::api::shards::Shards;
 use crate::future::runtime;
 
-/// The shards of the tokio runtime that the calling thread is in: a task of that runtime turns them, and handlers run
-/// in that task. `None` outside of a runtime, and where the runtime has no timer.
+/// Returns the shards of the tokio runtime that the calling thread is in. A task of that runtime turns the shards, and
+/// handlers run in that task. Returns `None` outside of a runtime, and in a runtime without a timer.
 ///
-/// With the feature `test-util`, the clock of these shards is the runtime's, which a test may pause.
+/// With the feature `test-util`, the shards use the runtime's clock. A test may pause that clock.
 ///
 /// # Examples
 ///

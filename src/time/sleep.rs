@@ -8,29 +8,30 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use tokio::task::coop::poll_proceed;
 
-/// Completes `duration` from now, or later; never earlier. See `tokio::time::sleep`.
+/// Returns a future that completes `duration` from now, or later; never earlier. See `tokio::time::sleep`.
 pub fn sleep(duration: Duration) -> Sleep {
     sleep_until(after(duration))
 }
 
-/// Completes at `deadline`, or later; never earlier. See `tokio::time::sleep_until`.
+/// Returns a future that completes at `deadline`, or later; never earlier. See `tokio::time::sleep_until`.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, sleep: None }
 }
 
 /// A future that completes at its deadline: see [`sleep`] and [`sleep_until`].
 ///
-/// Nothing is registered before the first poll. Dropping the future disarms its timer.
+/// The future arms no timer before its first poll. Dropping the future disarms its timer.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     deadline: Instant,
-    /// Begun by the first poll, on the shards of that poll's runtime.
+    /// The sleep on the engine; `None` before the first poll. The first poll makes the sleep on the shards of the
+    /// polling task's runtime.
     sleep: Option<future::Sleep>,
 }
 
 impl Sleep {
-    /// The moment at which the sleep completes.
+    /// Returns the moment at which the sleep completes.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
@@ -42,7 +43,7 @@ impl Sleep {
         self.sleep.as_ref().is_some_and(future::Sleep::is_elapsed)
     }
 
-    /// Gives the sleep another deadline, before or after its completion.
+    /// Gives the sleep another deadline. The sleep may have completed before.
     pub fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
@@ -50,7 +51,7 @@ impl Sleep {
         }
     }
 
-    /// Gives the sleep another deadline, for which the next poll arms the timer.
+    /// Gives the sleep another deadline without arming the timer. The next poll arms the timer.
     pub(super) fn reset_silently(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some(sleep) = &mut self.sleep {
@@ -58,7 +59,7 @@ impl Sleep {
         }
     }
 
-    /// Polls without a look at the task's budget.
+    /// Polls the sleep without charging the budget that tokio gives the task.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = timestamp(self.deadline);
         let sleep = self.sleep.get_or_insert_with(|| future::sleep_until(deadline));
@@ -66,7 +67,8 @@ impl Sleep {
     }
 }
 
-/// Returns the moment on the engine's clock. The last moment of that clock would mean that the sleep never ends.
+/// Converts a deadline to a moment on the engine's clock. The last moment of that clock means "never", so a later
+/// deadline becomes the moment before it.
 fn timestamp(deadline: Instant) -> Timestamp {
     Timestamp::from(deadline.into_std()).min(Timestamp::MAX - Duration::from_nanos(1))
 }

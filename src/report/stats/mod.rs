@@ -49,11 +49,11 @@ pub struct Stats {
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
-    /// The counters of owned timers. The fields `scheduled` to `pending` do not include owned timers. The counts of the
-    /// shards and their total do.
+    /// The counters of owned timers. The fields `scheduled` to `pending` leave owned timers out. The fields `shards`
+    /// and `total` include them.
     pub owned: OwnedStats,
-    /// The totals of all shards. Counters and handler times are summed, the lateness is over all shards, and each other
-    /// time is the longest of all shards.
+    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness is that of all
+    /// shards' handlers. Each other time is the longest of any shard.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,
@@ -96,12 +96,14 @@ pub struct ShardStats {
     pub wakes: u64,
     /// How often a producer woke the shard.
     pub unparks: u64,
-    /// The number of due chunks that no worker has begun yet. It grows when workers fall behind.
+    /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. It grows when workers
+    /// fall behind.
     pub queued_chunks: u64,
     /// The number of due timers that no worker has taken yet. Some of them may have been cancelled since they came due.
     /// Zero after a shutdown.
     pub queued_timers: u64,
-    /// How long the oldest timer of `queued_timers` has waited. This assumes that workers take the timers in order.
+    /// The time for which the oldest timer of `queued_timers` has waited. The value assumes that workers take the
+    /// timers in order.
     pub queue_age: Duration,
     /// The number of takeovers: a handler held up the thread that led the shard, and another thread took the shard
     /// over. Each takeover made other timers of the shard one to five milliseconds late: see
@@ -114,8 +116,8 @@ pub struct ShardStats {
     /// How late the shard is at this moment: the time since it should have begun a turn, or should have ended its
     /// present turn. The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// How long all threads together spent in handlers of this shard's timers. The time to claim the timers' tickets is
-    /// included.
+    /// The time that all threads together spent in handlers of this shard's timers. It includes the time to claim the
+    /// timers' tickets.
     pub handler_time: Duration,
     /// The number of shards whose thread the system refused to pin to its core.
     pub pins_refused: u64,
@@ -125,8 +127,8 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// Reads the counters of an engine's station at a shard. `now` is the moment of the snapshot, or `None` if the
-    /// engine is shut down.
+    /// Reads the counters of an engine's station (its part of a shard). `now` is the moment of the snapshot, or `None`
+    /// if the engine is shut down.
     fn of(
         shard: &Shard,
         station: &StationShared,

@@ -13,8 +13,8 @@ use {
 
 pub(crate) use tokio::time::Instant;
 
-/// Returns the present moment by the clock of the runtime that the calling thread is in. Outside of a runtime this is
-/// the system's clock.
+/// Returns the present moment by the clock of the tokio runtime that the calling thread is in. Outside of a runtime,
+/// reads the system's clock.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
@@ -31,7 +31,7 @@ pub(crate) fn far_from(now: Instant) -> Instant {
     now + Duration::from_secs(30 * 365 * 86_400)
 }
 
-/// Returns whether the runtime's clock shows another moment than the system's clock.
+/// Returns whether the clock of the calling thread's tokio runtime shows another moment than the system's clock.
 #[cfg(feature = "test-util")]
 pub(crate) fn is_moved() -> bool {
     let (before, shown, after) = (true_now(), now().into_std(), true_now());
@@ -47,8 +47,8 @@ pub(crate) struct RuntimeClock {
 
 #[cfg(feature = "test-util")]
 impl RuntimeClock {
-    /// Returns whether the clock has shown a moment before the system's clock came to it. The wheels that have read
-    /// that moment would fire the timers of another runtime late.
+    /// Returns whether the clock has ever been ahead of the system's clock, because a test moved it. Wheels that have
+    /// advanced by such a clock would fire the timers of another runtime late.
     pub(crate) fn was_ahead(&self) -> bool {
         // Ordering: Relaxed. The task that read the clock was dropped before.
         self.was_ahead.load(Ordering::Relaxed)

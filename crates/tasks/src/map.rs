@@ -26,7 +26,7 @@ const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard of the map: a table behind a lock. The shard has its cache lines for itself, since locking it writes to
+/// A shard of the map: a table behind a lock. Each shard has its own cache lines, because locking a shard writes to
 /// them.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);

@@ -31,8 +31,8 @@ impl TaskEngine {
         Self::start(Shards::current()?.engine())
     }
 
-    /// Starts an engine with the builder's settings. It has threads of its own, or runs on the shards that were passed
-    /// to [`Builder::on`]. Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
+    /// Starts an engine with the builder's settings. The engine has threads of its own, or runs on the shards that were
+    /// passed to [`Builder::on`]. Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
     /// threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors
@@ -96,22 +96,22 @@ impl DrivenTasks {
         &self.tasks
     }
 
-    /// See [`DrivenEngine::advance`].
+    /// Moves time forward by `by`, and runs the closures that come due: see [`DrivenEngine::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.engine.advance(by);
     }
 
-    /// See [`DrivenEngine::advance_to`].
+    /// Moves time forward to `target`, and runs the closures that come due: see [`DrivenEngine::advance_to`].
     pub fn advance_to(&mut self, target: Timestamp) {
         self.engine.advance_to(target);
     }
 
-    /// See [`DrivenEngine::turn`].
+    /// Runs the closures that are due now, without moving the time: see [`DrivenEngine::turn`].
     pub fn turn(&mut self) {
         self.engine.turn();
     }
 
-    /// See [`DrivenEngine::next_expiry`].
+    /// Returns the moment at which the next timer is due: see [`DrivenEngine::next_expiry`].
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.engine.next_expiry()
     }

@@ -19,7 +19,7 @@ pub enum RepeatErrorKind {
     },
     /// The plan allows no run at all.
     NoRuns,
-    /// The calendar has no instant after now.
+    /// The calendar of the plan has no instant after the present moment.
     NeverFires,
     /// The engine refused the timer.
     Refused(Refusal),
@@ -41,7 +41,7 @@ impl fmt::Display for RepeatErrorKind {
 
 /// The error for a repeating task that was not started. It returns the closure.
 pub struct RepeatError<F> {
-    /// The reason.
+    /// The reason why the task was not started.
     pub kind: RepeatErrorKind,
     /// The closure that would have run.
     pub task: F,

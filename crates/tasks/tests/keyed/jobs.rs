@@ -57,7 +57,7 @@ fn a_job_that_panics_costs_its_own_value() {
     assert_empty(&keyed, &mut tasks);
 }
 
-/// A value is dropped as soon as its job has run, or was replaced or cancelled.
+/// The value of an entry is dropped as soon as the entry's job has run, or the entry was replaced or cancelled.
 #[test]
 fn values_are_dropped_when_they_are_done_with() {
     let mut tasks = driven();

@@ -60,8 +60,8 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
     });
 }
 
-/// A timer has begun to fire, and reaches the map when its entry was just replaced. It leaves the new entry to the new
-/// timer. Each value is its deadline, so that a job knows whose timer ran it.
+/// A timer has begun to fire, and reaches the map just after its entry was replaced. The timer leaves the new entry to
+/// the new timer. Each value is the deadline of its entry, so that a job knows which timer ran it.
 #[test]
 fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     within_patience(|| {
@@ -99,14 +99,14 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     });
 }
 
-/// The possible fates of a generation.
+/// The fate of a generation (one value scheduled for a key): its job ran.
 const RAN: u8 = 1;
 const REPLACED: u8 = 2;
 const CANCELLED: u8 = 3;
 const DRAINED: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// The fate of each generation. The index is the generation's token.
+/// The fate of each generation (one value scheduled for a key). The index is the generation's token.
 struct Fates {
     fates: Vec<AtomicU8>,
     next: AtomicUsize,
@@ -120,7 +120,7 @@ impl Fates {
         Self { fates, next: AtomicUsize::new(0), twice: AtomicU64::new(0), early: AtomicU64::new(0) }
     }
 
-    /// Returns a token that was not used yet.
+    /// Returns a token that no generation has used yet. Returns `None` when all tokens were used.
     fn take(&self) -> Option<usize> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         (token < self.fates.len()).then_some(token)
@@ -137,7 +137,8 @@ impl Fates {
     }
 }
 
-/// Threads replace, keep, reject, cancel, move, drain and list a few keys while these fire. The jobs do the same.
+/// Threads replace, keep, reject, cancel, move, drain and list a few keys while the keys' entries fire. The entries'
+/// jobs do the same.
 fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
@@ -241,7 +242,7 @@ fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     });
 }
 
-/// Four threads each schedule the same free key. Exactly one of them gets it.
+/// Four threads schedule the same free key at once. Exactly one thread gets the key.
 #[test]
 fn of_many_that_want_a_free_key_one_gets_it() {
     within_patience(|| {
@@ -263,7 +264,7 @@ fn of_many_that_want_a_free_key_one_gets_it() {
     });
 }
 
-/// Entries are scheduled during a shutdown. Each entry ran, or is in the map, or came back with the error.
+/// Entries are scheduled during a shutdown. Each entry has run, or is in the map, or came back with the error.
 #[test]
 fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
     within_patience(|| {

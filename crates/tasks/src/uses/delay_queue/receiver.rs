@@ -36,8 +36,8 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until it looks for an
-    /// item.
+    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until its next poll.
+    /// Otherwise `None`.
     place: Option<Place>,
 }
 
@@ -94,8 +94,8 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Blocks this thread until an item is due or the queue ends. `left` returns the remaining time, or `None` for no
-    /// limit. Returns `None` when `left` returns zero.
+    /// Blocks the calling thread until an item is due or the queue ends. `left` returns the remaining time, or `None`
+    /// for no limit. Returns `None` when `left` returns zero.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let Shared { items, tasks, .. } = &*self.queue.shared;

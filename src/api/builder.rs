@@ -154,7 +154,7 @@ impl Builder {
     /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
     /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
     /// reports it. The thread then runs unpinned. The number of a core that does not exist is refused by the system,
-    /// not by the builder, since the cores may change while the engine runs.
+    /// not by the builder, because the cores may change while the engine runs.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
@@ -389,7 +389,7 @@ impl Builder {
 
     /// Makes a set of shards for the event loops of a program, without an engine. The set has a [`LoopShard`] for each
     /// of `loops` loops. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
-    /// builder's settings of shards, cores, workers and scheduling do not apply, since a loop's thread belongs to the
+    /// builder's settings of shards, cores, workers and scheduling do not apply, because a loop's thread belongs to the
     /// program. With the system's default slice, other threads of the machine may hold the loop up for some
     /// milliseconds.
     ///

@@ -58,7 +58,7 @@ pub struct Shards {
 }
 
 struct Set {
-    /// The engine for futures on these shards. It is dropped before the owner, so that it is shut down before the
+    /// The engine for futures on these shards. It is dropped before `owner`, so that the engine is shut down before the
     /// threads end.
     #[cfg(feature = "async")]
     layer: OnceLock<Box<Layer>>,

@@ -161,7 +161,7 @@ pub(crate) struct StationCounters {
     /// The moment, in nanoseconds, of the last hand-over that found the workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
-    /// The number of due tickets that the shard holds back at present, because the workers already have too many.
+    /// The number of due tickets that the shard holds back at present. The workers already have enough tickets.
     pub(crate) held_back: Counter,
     /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,

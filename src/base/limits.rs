@@ -5,7 +5,7 @@ pub(crate) use tourbillon_wheel::CHUNK_TICKETS;
 /// The sizes of the lock-free data structures in a normal build. The builds of models have smaller sizes.
 #[cfg(not(all(test, tourbillon_loom)))]
 mod lock_free {
-    /// The number of tickets in one block of a lane.
+    /// The number of tickets in one block of a lane, a thread's queue of tickets to a shard.
     pub(crate) const BLOCK_TICKETS: usize = 64;
     /// The base-2 logarithm of the number of slots in a segment of the slab. The words of a segment's slots take 1 MiB.
     /// The system backs only the pages that are touched.

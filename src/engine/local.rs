@@ -155,8 +155,8 @@ thread_local! {
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A thread's part of an engine, on cache lines of its own, since the thread writes to it in each call. `ManuallyDrop`
-/// never drops the part, so the code that takes the part out must drop it.
+/// A thread's part of an engine, on cache lines of its own, because the thread writes to it in each call.
+/// `ManuallyDrop` never drops the part, so the code that takes the part out must drop it.
 type Part = ManuallyDrop<OwnPart>;
 
 /// A thread's part of an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
@@ -198,7 +198,7 @@ impl Parts {
     }
 }
 
-/// A fast hash function for the numbers of engines. An attacker cannot choose these numbers, since they are given out
+/// A fast hash function for the numbers of engines. An attacker cannot choose these numbers, because they are given out
 /// in order.
 #[derive(Default)]
 struct NumberHasher(u64);

@@ -34,7 +34,7 @@ struct Evicted<T> {
 
 impl<T: Send + 'static> Core<T> {
     /// Shuts the engine down. The first call returns the timers that had not fired. A later call waits until the first
-    /// call has evicted the timers, and returns nothing.
+    /// call has taken the timers out, and returns an empty list.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         let right = self.stop();
         let may_wait = !self.membership.must_not_wait_here();

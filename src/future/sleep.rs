@@ -48,7 +48,7 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
 /// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
 /// [`try_wait`](Self::try_wait), which returns an error instead. The process's own engine is never shut down. A sleep
-/// until [`Timestamp::MAX`] does not panic, since it is meant to wait for ever.
+/// until [`Timestamp::MAX`] does not panic, because it is meant to wait for ever.
 ///
 /// # Examples
 ///

@@ -285,7 +285,7 @@ impl Parker {
         self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Withdraws the announcement: the shard is awake again.
+    /// Withdraws the announcement of a sleep, because the shard is awake again.
     pub(crate) fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let mut until = self.wake_at.load(Ordering::Relaxed);
@@ -400,7 +400,7 @@ impl Parker {
         self.unpark();
     }
 
-    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, since the child
+    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, because the child
     /// has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.

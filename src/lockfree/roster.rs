@@ -56,12 +56,12 @@ struct Occupant {
 }
 
 impl Roster {
-    /// Makes a roster for `threads` threads.
+    /// Makes a roster (a list of sleepers) for `threads` threads.
     pub(crate) fn new(threads: usize) -> StdArc<Self> {
         StdArc::new(Self { threads: (0..threads).map(|_| OnceLock::new()).collect(), loops: Box::new([]) })
     }
 
-    /// Makes a roster for `loops` loops.
+    /// Makes a roster (a list of sleepers) for `loops` event loops.
     pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
         let place = |_| Place(ForkLock::new(Occupant::default()));
         StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })

@@ -57,7 +57,7 @@ pub(crate) fn end_firing() {
     let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }
 
-/// Returns the outermost handler or turn on this thread's stack for which `condition` holds.
+/// Returns the outermost handler or turn of a loop on the calling thread's stack for which `condition` returns true.
 fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
     let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
     FIRING.try_with(first).ok().flatten()

@@ -70,14 +70,14 @@ impl Led {
         stations
     }
 
-    /// Drops the stations of engines that were shut down.
+    /// Drops the stations (parts of the shard) of engines that were shut down.
     pub(super) fn drop_closed(&mut self) {
         if self.stations.iter().any(Station::is_closed) {
             self.stations.retain(|station| !station.is_closed());
         }
     }
 
-    /// Takes out the stations of engines that were shut down.
+    /// Takes out the stations (parts of the shard) of engines that were shut down.
     pub(super) fn take_closed(&mut self) -> Vec<Station> {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
@@ -136,7 +136,7 @@ impl Led {
 /// probably due soon. So the next batches go to the workers. The number of such batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches that must still go to the workers.
+    /// The number of batches that must still go to the workers before the leader may run a batch itself.
     withheld: u32,
     /// The number of batches that the last takeover sent to the workers. Each takeover doubles it.
     penalty: u32,
@@ -149,13 +149,13 @@ impl Trust {
     /// The number of batches after which `Trust::penalty` is halved, if no takeover comes between.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Records that a handler held a leader up. For the next batches, leaders do not run handlers themselves.
+    /// Records that a handler held up the shard's leader. The next batches go to the workers.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);
     }
 
-    /// Returns whether the leader may run the next batch itself.
+    /// Returns whether the shard's leader may itself run the next batch of due timers.
     pub(super) fn ask(&mut self) -> bool {
         if self.withheld > 0 {
             self.withheld -= 1;

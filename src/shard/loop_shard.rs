@@ -81,7 +81,7 @@ use core::time::Duration;
 pub enum LoopLeft {
     /// The turn has handled all due timers.
     Nothing,
-    /// The budget is spent, or more work has come during the turn. The loop should turn again soon.
+    /// The turn's budget is spent, or more work has come during the turn. The loop should turn again soon.
     More,
 }
 
@@ -163,7 +163,7 @@ impl Seat {
     }
 
     /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if
-    /// the loop need not drain its lanes yet. `set` and `moved` are as in [`next_look`](Self::next_look).
+    /// the loop need not drain its lanes yet. [`next_look`](Self::next_look) explains `set` and `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,

@@ -214,8 +214,9 @@ impl Shard {
         led.drop_closed();
     }
 
-    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. Drains their lanes once
-    /// more after it has announced the rest. Returns false if that finds work, so that the shard must turn again.
+    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. After it has announced
+    /// the rests, drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the
+    /// shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {

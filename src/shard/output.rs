@@ -53,7 +53,7 @@ impl Output {
         self.budget
     }
 
-    /// Returns whether a batch is kept for the leader.
+    /// Returns whether a batch of the turn is kept for the shard's leader to run.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
@@ -63,13 +63,13 @@ impl Output {
         self.own.is_none() && !self.has_sent
     }
 
-    /// Returns the batch that is kept for the leader.
+    /// Returns the batch that is kept for the shard's leader to run; `None` if no batch is kept.
     pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Gathers the due chunks of a turn into batches.
+/// Gathers the due chunks that a station (an engine's part of the shard) finds in a turn into batches.
 pub(super) struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
@@ -91,7 +91,7 @@ impl<'a> Batching<'a> {
         Self { shard, shared, engine, out, in_flight, due: Vec::new() }
     }
 
-    /// Returns whether another chunk may go to the workers.
+    /// Returns whether another chunk of due tickets may go to the workers.
     pub(super) fn has_room(&self) -> bool {
         !self.due.is_empty() || self.in_flight.has_room()
     }

@@ -9,7 +9,7 @@ use crate::dispatch::{Fire, survives};
 pub(crate) struct Presence {
     stations: AtomicU64,
     made_in: Generation,
-    /// The condition variable on which threads wait until no station is left.
+    /// The condition variable on which threads wait until no shard has a part of the engine any more.
     ended: (Mutex<()>, Condvar),
 }
 

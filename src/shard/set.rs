@@ -45,7 +45,7 @@ pub(crate) enum Leaders {
     Driver,
 }
 
-/// A set of shards. Its engines and the threads that lead its shards share it.
+/// A set of shards. The set's engines share it with the threads that lead its shards.
 pub(crate) struct ShardSet {
     id: u64,
     shards: Box<[Shard]>,
@@ -214,7 +214,7 @@ impl ShardSet {
 
     /// Returns whether the calling thread may wait for a shard. A thread that leads a shard must not wait. No thread
     /// may wait if a shard has neither a thread nor a loop. Inside a handler that the set's workers run, the thread
-    /// leads no shard, since another thread takes its shard over. If several handlers are on the stack, the outermost
+    /// leads no shard, because another thread takes its shard over. If several handlers are on the stack, the outermost
     /// handler decides.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go = || here::first_firing_of(self.id).is_some_and(|first| first.is_on_workers);
@@ -288,7 +288,7 @@ impl ShardSet {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the shards' parkers (the words on which leaders sleep) in the child of a fork. Uses only atomics, since
+    /// Closes the shards' parkers (the words on which leaders sleep) in the child of a fork. Uses only atomics, because
     /// threads that do not exist in the child may hold locks.
     pub(super) fn enter_child(&self) {
         for shard in &self.shards {

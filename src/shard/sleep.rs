@@ -54,7 +54,7 @@ impl Next {
 /// The end of a shard's sleep, and the deadlines that end the sleep earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// The moment at which the shard wakes without being woken.
+    /// The moment at which the shard wakes by itself, unless another thread wakes it earlier.
     pub(crate) at: Timestamp,
     /// A new ticket with a deadline before this moment is due before `at`, so it must wake the shard.
     pub(crate) not_before: Timestamp,

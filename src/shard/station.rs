@@ -44,7 +44,7 @@ const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 /// An engine's part of a shard: it keeps the engine's timing wheel at the shard, and reads the engine's inbox there.
 /// Only the shard's leader uses a station.
 pub(crate) struct Station {
-    /// The number of the shard.
+    /// The number of the shard to which this station belongs.
     shard: usize,
     engine: EngineRef,
     pub(super) shared: StdArc<StationShared>,
@@ -110,8 +110,8 @@ impl Station {
         self.shared.parker.call_number()
     }
 
-    /// Returns whether the station may rest: it had nothing to do for some turns, and waits only for its lanes and its
-    /// wheel.
+    /// Returns whether the station may rest, so that turns leave it out. It had nothing to do for some turns, and only
+    /// its lanes and its wheel can give it work.
     pub(super) fn may_rest(&mut self) -> bool {
         if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
             return false;
@@ -129,7 +129,8 @@ impl Station {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Ends the station's rest: withdraws the announcement that [`announce_rest`](Self::announce_rest) made.
+    /// Ends the rest of the station: turns of the shard visit it again. Withdraws the announcement that
+    /// [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;
@@ -146,7 +147,7 @@ impl Station {
         self.shared.parker.is_closed()
     }
 
-    /// Runs a turn: drains the lanes, and processes the tickets.
+    /// Runs the station's part of a turn of the shard: drains the lanes, and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
@@ -245,7 +246,7 @@ impl Station {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
 
-    /// Returns the moment at which the wheel has something to do next.
+    /// Returns the moment at which the wheel must advance next; `None` if the wheel holds no ticket.
     pub(super) fn next_due(&mut self) -> Option<Timestamp> {
         self.drain();
         self.drop_stale_first();

@@ -97,7 +97,7 @@ impl Rig {
         self.magazines.put(&self.slots, id.index());
     }
 
-    /// Turns the station until the shard would sleep. Returns the end of that sleep.
+    /// Turns the tested station at `now` until the shard would sleep. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
             if let Next::Sleep(wake) = self.station.turn(now, &mut Output::default()) {
@@ -142,8 +142,8 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     }
 }
 
-/// The turn comes up to three ticks late after a sleep. Some timers were cancelled, so their deadline words contain
-/// links.
+/// A late turn fires the timers with the earliest deadlines first. The turn comes up to three ticks late. Some timers
+/// were cancelled, so their deadline words contain links.
 #[test]
 fn the_longest_due_timers_of_a_turn_fire_first() {
     for (timers, span) in [(700, 4 * MS), (900, MS), (40, MS)] {
@@ -194,7 +194,7 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
-/// A thread takes a lane over and then pushes an insertion that is stale already.
+/// A thread takes a lane over, and then pushes a stale ticket for the slot of a live timer. The live timer still fires.
 #[test]
 fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     let mut rig = Rig::new();

@@ -89,7 +89,8 @@ fn main() {
     queues(&sizes);
 }
 
-/// The data that a server has for a connection. It has the same size for every kind of timer.
+/// The data that a server has for a connection. It has the same size for each type of timer that the benchmark
+/// compares.
 #[repr(align(128))]
 struct Peer<T>(T);
 

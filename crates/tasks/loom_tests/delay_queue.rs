@@ -302,8 +302,8 @@ fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
     });
 }
 
-/// A receiver finds two items before the alarm rings, and takes an item. The receiver in line is woken for the other
-/// item.
+/// A receiver finds two items before the alarm rings, and takes an item. The queue wakes the receiver in line for the
+/// other item.
 #[test]
 fn a_look_finds_more_than_it_takes() {
     model("a_look_finds_more_than_it_takes", || {

@@ -90,7 +90,7 @@ impl Connection {
         self.life.is_touched(Ok(self.timer.arm_later()), || self.timer.disarm())
     }
 
-    /// Takes the connection out as `Shared::take_out` does, from a map with one place.
+    /// Takes the connection out of the map, as `Shared::take_out` does. The model's map has room for one connection.
     fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
         let take = || {
             let mut is_in = self.map.lock().unwrap();

@@ -95,7 +95,7 @@ impl<T: Ticket> Slot<T> {
         step
     }
 
-    /// Drops the last ticket of the last chunk.
+    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk.
     fn pop(&mut self) {
         if self.open.pop().is_some() {
             return;
@@ -163,11 +163,12 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether the slot's first ticket is live now.
+    /// Whether the slot's first ticket is live after the call. If not, stale tickets may still stand first.
     pub(super) is_live: bool,
 }
 
-/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the rest of the slot.
+/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks that are
+/// left to check.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,

@@ -87,7 +87,7 @@ impl<const BITS: u32> Rig<BITS> {
         (fired, progress)
     }
 
-    /// Makes an unbounded advance, after which nothing due is left.
+    /// Advances the wheel without a budget, so that all due timers fire.
     fn advance(&mut self, to: u64) -> Vec<u64> {
         let before = self.wheel.position().0;
         let (fired, progress) = self.step(to, usize::MAX);

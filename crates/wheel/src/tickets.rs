@@ -70,8 +70,8 @@ pub(crate) const SPREAD_CHUNKS: u64 = 128;
 /// has more than [`SPREAD_CHUNKS`] chunks, each advance checks.
 const SPREAD_EVERY: u64 = 8;
 
-/// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to a chunk's
-/// worth more.
+/// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to a chunk
+/// more, which is 32 tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
 /// A pair of a tick and a name is a ticket, too. The name is that of the timer that is due at the tick.
@@ -369,9 +369,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         progress
     }
 
-    /// Does the first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller
-    /// fires the timers and then calls [`spread`](Self::spread). So no due timer waits for work on tickets that are due
-    /// later.
+    /// Does the first half of [`advance`](Self::advance): hands out the due tickets. The second half moves tickets of
+    /// coarse slots to finer levels ahead of time. The caller fires the timers and then calls [`spread`](Self::spread).
+    /// So no due timer waits for work on tickets that are due later.
     pub fn hand_out_until(
         &mut self,
         to: Tick,
@@ -413,8 +413,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     }
 
     /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots' tickets to finer
-    /// levels, in proportion to the time since the last share. A program may put the call off for a few ticks. Without
-    /// the call, a coarse slot is emptied all at once, at the tick at which the slot begins.
+    /// levels, in proportion to the ticks that have passed after the last such move. A program may put the call off for
+    /// a few ticks. Without the call, a coarse slot is emptied all at once, at the tick at which the slot begins.
     ///
     /// # Time complexity
     ///

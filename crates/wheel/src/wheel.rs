@@ -119,8 +119,8 @@ impl Marks {
 }
 
 impl<T> Timer<T> {
-    /// Returns whether the timer waits for this ticket. A vacant slot waits for no ticket, since its stamp changed when
-    /// its timer ended.
+    /// Returns whether the timer in this slot waits for the ticket `look`. A vacant slot waits for no ticket, because
+    /// its stamp changed when its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
@@ -256,8 +256,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, sweeps a chunk's worth of tickets. Timers that fire
-    /// count, too: the fewer live tickets are left, the sooner stale tickets outnumber them.
+    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk of tickets and drops the stale
+    /// tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the
+    /// live tickets.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {

@@ -15,7 +15,7 @@ use tourbillon_wheel::{Expired, Progress, Tick, TimerId, Wheel};
 struct Reference {
     pending: HashMap<TimerId, (Tick, u64)>,
     by_tick: BTreeSet<(Tick, TimerId)>,
-    /// All ids that were ever made, most of them stale.
+    /// All timer ids that the wheel has ever made. Most ids are stale.
     ids: Vec<TimerId>,
     payloads: u64,
 }

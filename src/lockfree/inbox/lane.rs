@@ -67,7 +67,7 @@ fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
 
-/// The data that only the lane's writer accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's writer accesses.
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
@@ -75,11 +75,11 @@ struct Writer {
     spare: *mut Block,
 }
 
-/// The data that only the lane's reader accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's reader accesses.
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// The number of insertions that the reader has taken so far.
+    /// The number of insertions (tickets) that the reader has taken out of the lane so far.
     taken: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Lane {
     /// The number of published insertions that schedule no new timer. They are tickets that were sent again, and timers
     /// that were withdrawn.
     not_scheduled: AtomicU64,
-    /// The number of timers that the lane's owners cancelled.
+    /// The number of timers that the threads that had this lane have cancelled.
     cancelled: AtomicU64,
     /// The number of owned timers that the lane's owners have created. `destroyed` counts the owned timers that they
     /// have destroyed.
@@ -218,8 +218,8 @@ impl Lane {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the capacity admits another insertion. The capacity is checked only at the start of a block, so
-    /// its granularity is a block.
+    /// Returns whether the lane has room for another insertion (ticket). The method checks the capacity only at the
+    /// start of a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();
@@ -357,7 +357,7 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion that schedules no new timer.
+    /// Counts an insertion (ticket) in this lane that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
@@ -385,7 +385,7 @@ impl Lane {
         count(&self.posted_arms, 1)
     }
 
-    /// Returns the numbers of owned timers that the lane's owners have created and destroyed so far.
+    /// Returns two counts of owned timers: those created, and those destroyed by the threads that had this lane.
     pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
@@ -397,13 +397,13 @@ impl Lane {
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the lane's owners have cancelled so far.
+    /// Returns the number of timers that the threads that had this lane have cancelled so far.
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the lane's owners have scheduled so far.
+    /// Returns the number of timers that the threads that had this lane have scheduled so far.
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);

@@ -232,7 +232,7 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Returns whether the lane's capacity admits another insertion.
+    /// Returns whether the lane has room for another insertion (ticket).
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.lane.has_room()

@@ -115,8 +115,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in the depot's magazines and in magazines that are being split. It may be too high, but is
-    /// never too low.
+    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
+    /// but is never too low.
     slots: AtomicU64,
 }
 
@@ -315,7 +315,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in the chain.
+    /// The number of slots in this magazine.
     len: u32,
 }
 
@@ -347,7 +347,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots, and returns the rest as a magazine. `most` is at least one.
+    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -396,8 +396,8 @@ impl Magazines {
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller has vacated. The slot stays with this thread until the next call: until then,
-    /// the caller may still take the payload.
+    /// Takes back a slot that the caller has vacated. The slot stays with the calling thread until the thread's next
+    /// call. Until then, the caller may still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {

@@ -31,7 +31,7 @@ use core::time::Duration;
 /// A source of time that an engine can run on.
 ///
 /// A clock should not run backwards. If it does, the engine waits until the clock has caught up: nothing fires early,
-/// and nothing panics. A clock must not panic, since the shards' threads read it.
+/// and nothing panics. A clock must not panic, because the shards' threads read it.
 pub trait Clock: Send + Sync {
     /// Returns the present moment, or a slightly later moment. Deadlines are counted from the returned moment.
     fn now(&self) -> Timestamp;

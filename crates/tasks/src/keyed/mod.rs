@@ -350,7 +350,7 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Cancels a timer whose entry is gone. If the timer is due already, it finds no entry and does nothing.
+    /// Cancels a timer whose entry is gone. If the timer is due already, its job finds no entry and does nothing.
     fn drop_timer(&self, timer: TimerId) {
         drop(self.tasks.handle().cancel(timer));
     }

@@ -61,7 +61,7 @@ pub enum Started {
     Replaced {
         /// The task to which the name now belongs.
         task: Task,
-        /// Whether a run of the earlier task is under way.
+        /// The outcome of stopping the earlier task. It is [`Stopped::Running`] if a run of that task is under way.
         before: Stopped,
     },
     /// The name keeps its task, which is returned here. The new closure was dropped.

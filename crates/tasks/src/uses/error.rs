@@ -98,11 +98,11 @@ impl From<RecvError> for TryRecvError {
     }
 }
 
-/// The reason why a rate was refused.
+/// The reason why a rate limiter was not made: its rate is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The interval is zero, which would limit nothing.
+    /// The interval of the rate is zero, so the limiter would limit nothing.
     ZeroInterval,
     /// The burst is zero, so the limiter would never give out a permit.
     ZeroBurst,

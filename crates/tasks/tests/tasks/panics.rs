@@ -222,7 +222,7 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
     });
 }
 
-/// The hook gets the payload of the panic unchanged.
+/// If a task panics, the engine's panic hook gets the payload of the panic unchanged.
 #[test]
 fn the_hook_gets_what_the_task_panicked_with() {
     let log = Log::new();

@@ -204,7 +204,7 @@ impl Model {
         self.queue.front().copied().unwrap_or(self.coming)
     }
 
-    /// Returns the instants that have come since the last call.
+    /// Returns the instants that have come after the last call of this method, up to `now`.
     fn come(&mut self, now: u64) -> VecDeque<u64> {
         let mut come = VecDeque::new();
         while self.coming <= now {

@@ -171,7 +171,8 @@ fn a_restart_keeps_the_phase() {
     assert_eq!(on_the_wall(&every(60_000).first(First::InStepWith(creation)), Duration::ZERO)[0], 20_123);
 }
 
-/// Ten thousand tasks of one period were created one after the other. After a restart all of them start at once.
+/// Ten thousand tasks of one period were created one after the other. After a restart of the program, all tasks start
+/// at once. Each task keeps the phase of its creation.
 #[test]
 fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
     let mut tasks =

@@ -130,7 +130,7 @@ fn one_that_is_stopped_while_it_runs_ends_with_that_run() {
     });
 }
 
-/// Several threads wait for a run, and all of them see its effects.
+/// Several threads wait by `stop_and_wait` for a run. Afterwards all threads see the run's effects.
 #[test]
 fn stop_and_wait_waits_until_the_run_has_ended() {
     within_patience(|| {

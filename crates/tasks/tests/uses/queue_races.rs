@@ -16,7 +16,7 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
 
-/// The number of times that each item was received.
+/// The number of times that each item of the queue was received.
 struct Book(Vec<AtomicUsize>);
 
 impl Book {

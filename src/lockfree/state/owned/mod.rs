@@ -303,7 +303,7 @@ impl Owned<'_> {
         false
     }
 
-    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since `begin_check`
+    /// Checks the deadline of a timer that the caller holds. After `begin_check`, the caller has passed a heavy fence
     /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. It gets the deadline, and
     /// must return a moment at or before the deadline.
     pub(crate) fn check(

@@ -22,12 +22,12 @@ pub(crate) enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disarm {
-    /// The timer was armed, and does not fire. No handler of it runs.
+    /// The timer was armed, and now does not fire. Its handler does not run.
     Disarmed,
-    /// The timer was not armed, and no handler of it runs.
+    /// The timer was not armed, and its handler does not run.
     Idle,
-    /// The timer's handler has begun and has not ended. If the timer had been armed since the handler began, that
-    /// arming was removed, too: the timer does not fire again before it is armed again.
+    /// The timer's handler has begun and has not ended. If the timer was armed after the handler had begun, the
+    /// disarming removed that arming, too. The timer does not fire again before it is armed again.
     Running,
 }
 
@@ -39,8 +39,8 @@ pub(crate) enum Withdrawn {
     Armed,
     /// The timer was not armed.
     Idle,
-    /// The timer's handler runs. If the timer had been armed since the handler began, the disarming removed that
-    /// arming.
+    /// The timer's handler runs. If the timer was armed after the handler had begun, `was_armed` is true, and the
+    /// disarming removed that arming.
     Running { was_armed: bool },
 }
 

@@ -27,7 +27,8 @@ impl Chance {
 struct World {
     chance: Chance,
     truth: u64,
-    /// The counter that all cores share, in units of 2^-20 counts.
+    /// The value of the simulated counter, in units of 2^-20 counts. The counter of each core differs from it by an
+    /// offset.
     counts: u128,
     /// The counter's rate in counts per nanosecond, in units of 2^-20.
     rate: u64,
@@ -147,7 +148,7 @@ impl Reader {
         now
     }
 
-    /// Plays the other threads while the caller is off its core.
+    /// Makes the calls that other threads make while the calling thread is off its core.
     fn meanwhile(&self) {
         let others = self.world(|world| {
             world.dawdle();

@@ -65,7 +65,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Makes a receiver that is polled, with its own place in the line. With the feature `stream` it is a `Stream`.
+    /// Makes a receiver for a task to poll. The receiver has its own place in the line of waiting receivers. With the
+    /// feature `stream`, the receiver is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         Receiver::new(self.clone())

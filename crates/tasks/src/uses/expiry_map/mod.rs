@@ -133,7 +133,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         }
     }
 
-    /// Returns the value of a key, unless it has expired.
+    /// Returns the value of a key, or `None` if the key has no entry or the entry has expired.
     ///
     /// # Time complexity
     ///

@@ -94,7 +94,7 @@ impl Life {
         Some(taken)
     }
 
-    /// Marks the connection as ended, since it is out of the map.
+    /// Marks the connection as ended, because it is out of the map.
     pub(crate) fn end(&self) {
         // Ordering: Relaxed [L1]. The release at the end of the timer's run publishes it.
         self.0.store(ENDED, Ordering::Relaxed);

@@ -104,7 +104,7 @@ impl Buckets {
         Self(vec![0; COUNT].into_boxed_slice())
     }
 
-    /// Adds the counts of `other`, bucket by bucket.
+    /// Adds the counts of the histogram `other` to this histogram, bucket by bucket.
     pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);

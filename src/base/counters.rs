@@ -91,7 +91,8 @@ pub(crate) struct ShardCounters {
     /// this moment is in the future.
     pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
-    /// Counts takeovers: a handler held up the shard's leader, and another thread became the leader.
+    /// The number of takeovers. In a takeover, a handler held up the shard's leader, and another thread became the
+    /// leader.
     pub(crate) takeovers: Counter,
     worst_stall_nanos: Counter,
 }
@@ -144,7 +145,7 @@ impl Stripe {
 #[derive(Debug)]
 struct Firings {
     one_shots: Counter,
-    /// Counts runs of owned timers' handlers.
+    /// The number of runs of owned timers' handlers.
     owned: Counter,
 }
 

@@ -41,7 +41,7 @@ const LOOKS: u32 = 40;
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// Returns the generation of this process.
+    /// Returns the generation of this process: the number of forks that led to it.
     #[inline]
     pub(crate) fn current() -> Self {
         // Ordering: Relaxed [M2]. The generation changes while the child has one thread.

@@ -19,7 +19,8 @@ mod lock_free {
     /// page. Two threads share a cache line where the slots of their magazines meet, and smaller magazines meet more
     /// often (`src/DESIGN.md`, "Slots").
     pub(crate) const MAGAZINE_SLOTS: u32 = 256;
-    /// While less than half of the capacity is left, a thread takes at most 1/256 of the remaining slots at a time.
+    /// The divisor for scarce slots: while less than half of the capacity is left, a thread takes at most 1/256 of the
+    /// remaining slots at a time.
     pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 256;
 }
 

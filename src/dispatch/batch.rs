@@ -149,7 +149,7 @@ impl Batch {
     }
 }
 
-/// A job for a batch. An executor passes it to a thread, or the shard's leader runs it.
+/// A job that fires the timers of a batch. An executor passes the job to a thread, or the shard's leader runs it.
 pub(crate) struct BatchJob {
     batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,

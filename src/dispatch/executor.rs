@@ -53,8 +53,8 @@ impl Job {
         self.0.run_some(most)
     }
 
-    /// Returns whether the last partial run has found that the job has nothing left to do: the job's timers were fired
-    /// or cancelled, or the engine was shut down.
+    /// Returns whether the job is done, as found by its last partial run. All its timers were fired or cancelled, or
+    /// the engine was shut down.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_done()

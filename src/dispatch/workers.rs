@@ -84,15 +84,14 @@ impl Workers {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
 
-    /// Returns a permit to run handlers. Returns `None` if all permits are taken; their number is the number of
-    /// workers.
+    /// Returns a permit to run handlers. There are as many permits as workers. Returns `None` if all permits are taken.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         let take = |permits: u64| permits.checked_sub(1);
         // Ordering: Relaxed. The number hands nothing over, and the fences rule out a lost permit (P3).
         self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
     }
 
-    /// Runs the jobs in the queue, if a permit is free.
+    /// Runs the jobs in the queue on the calling thread, if a permit to run handlers is free.
     pub(crate) fn run_jobs(&self) {
         if self.jobs.is_empty() {
             return;

@@ -130,8 +130,8 @@ impl<T: Send + 'static> Core<T> {
         self.shut_if_refused(index, outcome)
     }
 
-    /// Arms an owned timer with a new ticket for `shard`. The present ticket may be at another shard. The caller must
-    /// have stored the deadline by [`postpone`](super::postpone).
+    /// Arms an owned timer with a new ticket for `shard`. The timer's present ticket may be at another shard. The
+    /// caller must have stored the deadline by [`postpone`](super::postpone).
     pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.timers.queue_on(shard, index, deadline, insist);
         self.shut_if_refused(index, outcome)

@@ -33,7 +33,7 @@ pub(crate) struct Local {
     engine: u64,
     /// The engine's place: the index in [`NEAR`] at which this thread keeps its part of the engine.
     place: usize,
-    /// The number of the engine's set of shards.
+    /// The number that identifies the engine's set of shards.
     set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,

@@ -42,8 +42,8 @@ impl Membership {
         &self.dispatcher
     }
 
-    /// Returns the number of workers that run handlers. Returns zero if the shards run them, or if the number is
-    /// unknown.
+    /// Returns the number of workers that run handlers. Returns zero if the shards' own threads run the handlers, or if
+    /// the number is unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
     }

@@ -210,7 +210,8 @@ impl<T: Send + 'static> Timers<T> {
         self.control(id)?.deadline(id)
     }
 
-    /// Takes the timer out of a slot, if it is armed and its handler has not begun.
+    /// Takes the one-shot out of slot `index`. Returns `None` unless the one-shot is armed and its handler has not
+    /// begun.
     pub(super) fn evict(&self, index: u32) -> Option<Unfired<T>> {
         let (generation, deadline) = self.slots().control(index).evict()?;
         // SAFETY: I3: we took the timer out of `queued`.

@@ -27,7 +27,7 @@ impl OwnedSlot {
     }
 }
 
-/// The outcome of an arming.
+/// The outcome of arming a timer for a given deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Armed {

@@ -76,8 +76,8 @@ impl Quiescence {
         }
     }
 
-    /// Wakes the waiting threads, so that they check their conditions. Does nothing in the child of a fork, where no
-    /// thread waits and the lock may be held for ever.
+    /// Wakes the threads that wait in [`wait_until`](Self::wait_until), so that they check their conditions. Does
+    /// nothing in the child of a fork, where no thread waits and the lock may be held for ever.
     pub(super) fn announce(&self) {
         if self.made_in.is_past() {
             return;

@@ -138,8 +138,8 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives the sleep another deadline. If the sleep was polled and has not woken its task since then, it wakes the
-    /// task at the new deadline, without another poll.
+    /// Gives the sleep another deadline. If the sleep has a polling task that it has not woken yet, it wakes the task
+    /// at the new deadline, without another poll.
     ///
     /// # Time complexity
     ///

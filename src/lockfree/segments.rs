@@ -59,7 +59,8 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// log2 of the number of elements in a segment. It is lower for large elements.
+    /// The base-2 logarithm of the number of elements in a segment. It is lower for large elements, so that segments
+    /// stay small.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
@@ -67,7 +68,7 @@ impl<S> Segments<S> {
         }
         bits
     };
-    /// The number of elements in a segment.
+    /// The number of elements in a segment of the array.
     const LEN: usize = 1 << Self::BITS;
 }
 

@@ -74,8 +74,8 @@ impl WakerCell {
         self.fired.store(NONE, Ordering::Relaxed);
     }
 
-    /// Registers `waker`, so that the next firing wakes it. If a firing is under way, wakes `waker` at once. The caller
-    /// calls `has_fired_for` afterwards (A2).
+    /// Registers `waker`, so that the next firing wakes it. If a firing is under way, wakes `waker` at once. Afterwards
+    /// the caller must call `has_fired_for` (A2).
     pub(crate) fn register(&self, waker: &Waker) {
         let registered = self.with_slot(|slot| slot.as_ref().is_some_and(|old| old.will_wake(waker)));
         let kept = match registered {

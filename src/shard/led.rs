@@ -112,7 +112,7 @@ impl Led {
         looks.fold(Next::Sleep(wake), Next::sooner)
     }
 
-    /// Moves the tickets in the lanes into the wheels.
+    /// Moves the tickets in the lanes (threads' queues to the shard) into the wheels of their engines.
     pub(super) fn drain(&mut self) {
         self.stations.iter_mut().for_each(|station| {
             station.drain();

@@ -90,7 +90,7 @@ pub enum LoopLeft {
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
-    /// The thread that ran the loop last.
+    /// The thread that ran the loop last; `None` before the first run.
     runs_on: Cell<Option<ThreadKey>>,
     /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
     /// the shard to read them.

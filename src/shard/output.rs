@@ -11,7 +11,7 @@ use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, d
 /// the shard drains its lanes again.
 const TURN_BUDGET: usize = 16_384;
 
-/// Collects the due chunks of a shard's turn in batches, and sends the batches to workers.
+/// Collects the due tickets of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
     /// The greatest number of tickets of each station (an engine's part of the shard) that the turn hands out or moves.
     budget: usize,

@@ -256,7 +256,7 @@ impl ShardSet {
         }
     }
 
-    /// Tells the threads of the set to end.
+    /// Closes the set: its threads end soon.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             shard.parker.close();
@@ -266,8 +266,8 @@ impl ShardSet {
         }
     }
 
-    /// Waits until the threads have ended, if the set was closed. Does not wait on a thread of the set or inside a
-    /// handler: a thread of the set may wait for the caller.
+    /// If the set was closed, waits until the set's threads have ended. Does not wait on a thread of the set or inside
+    /// a handler: a thread of the set may wait for the caller.
     pub(crate) fn await_end(&self) {
         let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
         let may_wait = self.has_threads()

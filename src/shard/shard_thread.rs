@@ -112,8 +112,8 @@ impl<'s> ShardThread<'s> {
         leading.stalls.end();
     }
 
-    /// Runs a batch of the shard that the calling thread leads. Unlocks the shard during the run. Returns `None` if
-    /// another thread leads the shard afterwards.
+    /// Runs a batch of due timers of the shard that the calling thread leads. Unlocks the shard during the run. Returns
+    /// `None` if another thread leads the shard afterwards.
     fn run_own(&self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.set.own_workers().filter(|_| leading.trust.ask());
         let Some((workers, permit)) =

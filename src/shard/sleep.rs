@@ -27,7 +27,7 @@ use core::time::Duration;
 pub(super) const NAP: Duration =
     if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
-/// The next step of a shard: the result of a turn.
+/// The next step of a shard after a turn: another turn, or a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
@@ -56,7 +56,8 @@ impl Next {
 pub(crate) struct Wake {
     /// The moment at which the shard wakes by itself, unless another thread wakes it earlier.
     pub(crate) at: Timestamp,
-    /// A new ticket with a deadline before this moment is due before `at`, so it must wake the shard.
+    /// The first deadline that is due at `at`. A new ticket with an earlier deadline is due before `at`, so it must
+    /// wake the shard.
     pub(crate) not_before: Timestamp,
 }
 

@@ -54,7 +54,7 @@ impl StallDetector {
         }
     }
 
-    /// Records that the sleeping shard should wake at `moment` or earlier.
+    /// Records that the shard, which sleeps, should wake at `moment` at the latest.
     pub(super) fn hasten(&mut self, moment: Timestamp) {
         if moment < self.overdue_since {
             self.due = moment;

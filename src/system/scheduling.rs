@@ -8,7 +8,7 @@
 use crate::base::counters::Counter;
 use core::time::Duration;
 
-/// The scheduling that the threads of a set of shards ask for.
+/// The time slice and the priority that the threads of a set of shards request from the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// The length of a thread's time slice. `None` leaves the length to the system.
@@ -49,7 +49,7 @@ pub(crate) struct SchedulingRefusals {
 }
 
 impl Scheduling {
-    /// Asks the system for this scheduling of the calling thread, and counts refusals.
+    /// Requests this time slice and priority for the calling thread. Counts refusals in `refusals`.
     pub(crate) fn apply_here(self, refusals: &SchedulingRefusals) {
         if self.priority != Priority::Inherited && !imp::set_priority(self.priority) {
             refusals.priorities.add(1);

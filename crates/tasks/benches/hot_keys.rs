@@ -92,7 +92,8 @@ fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     println!("{name:<30}{keys:>9}{:>10.0} ns", begin.elapsed().as_secs_f64() * 1e9 / keys as f64);
 }
 
-/// Prints the time of the slowest of many inserts of new keys, in microseconds. It shows the cost of a growing table.
+/// Prints the time of the slowest of many inserts of new keys, in microseconds. The printed time shows the cost of a
+/// growing table.
 fn print_longest(&(name, call): &Call<'_>, keys: u64) {
     let longest = (keys..2 * keys).map(|key| {
         let begin = Instant::now();

@@ -10,7 +10,7 @@ use core::time::Duration;
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The last tick.
+    /// The greatest tick. No later tick exists.
     pub const MAX: Tick = Tick(u64::MAX);
 
     /// Returns the tick `ticks` later, or the last tick if the sum would be after the last tick.

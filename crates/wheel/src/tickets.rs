@@ -137,7 +137,7 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// Tickets that were inserted after the last advance and were already due then.
+    /// Tickets that were inserted after the last advance, and were already due when they were inserted.
     overdue: Slot<T>,
     /// Overdue tickets that earlier advances left over. The next advance hands them out before the tickets in
     /// `overdue`.

@@ -86,7 +86,7 @@ struct Reader {
 /// The result of a push into a lane (a thread's queue to a shard). It says whether the writer must wake the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The writer need not wake the shard to make room in the lane.
+    /// The push gives the writer no reason to wake the shard, because the lane is not crowded.
     Quietly,
     /// The push filled a block, and a quarter of the capacity waits in the lane. The writer should wake the shard if it
     /// sleeps, so that the shard drains the lane.
@@ -363,7 +363,7 @@ impl Lane {
         count(&self.not_scheduled, 1);
     }
 
-    /// Counts a timer that this lane's owner cancelled. Returns the new count.
+    /// Counts a timer that the thread with this lane has cancelled. Returns the new count.
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)

@@ -219,7 +219,8 @@ impl LaneReader<'_> {
     }
 }
 
-/// The writing end of a lane. When it is dropped, the next thread that registers may take the lane.
+/// The writing end of a lane (a thread's queue to a shard). After its drop, the next thread that registers may take the
+/// lane over.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     lane: Arc<Lane>,

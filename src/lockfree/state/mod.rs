@@ -117,7 +117,7 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// Returns the state with the next sequence, which makes all existing tickets stale.
+/// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }

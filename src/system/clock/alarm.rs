@@ -27,7 +27,7 @@ mod imp {
     use core::cell::Cell;
     use core::time::Duration;
 
-    /// An alarm in a model, which has no time. The alarm goes off after `rest` was called once.
+    /// An alarm in a model, which has no time. The alarm's moment has come after the first call of `rest`.
     #[derive(Debug)]
     pub(crate) struct Alarm(Cell<Duration>);
 

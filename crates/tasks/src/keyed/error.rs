@@ -22,7 +22,7 @@ impl fmt::Display for KeyedErrorKind {
     }
 }
 
-/// The error for a key that was not scheduled. It returns the key and its value.
+/// The error for a key that was not scheduled. The error returns the key and its value.
 pub struct KeyedError<K, V> {
     /// The reason why the key was not scheduled.
     pub kind: KeyedErrorKind,

@@ -233,7 +233,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.read(key, |pending| pending.deadline)
     }
 
-    /// Returns the time until a key's entry is due. Returns zero if it is due and its handler has not begun.
+    /// Returns the time until a key's entry is due. Returns zero if the entry is due and its handler has not begun.
+    /// Returns `None` if the key has no entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where

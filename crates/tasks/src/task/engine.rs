@@ -10,10 +10,10 @@ use std::time::SystemTime;
 use tourbillon::extend::Base;
 use tourbillon::{BuildError, Builder, DrivenEngine, Engine, ManualClock, Shards, Timestamp};
 
-/// A running engine for tasks. It owns its tasks.
+/// A running engine for tasks. The engine owns its tasks.
 ///
-/// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
-/// more, and closures that have not run are dropped.
+/// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins
+/// any more, and closures that have not run are dropped.
 #[must_use = "dropping an engine shuts it down"]
 pub struct TaskEngine {
     engine: Engine<Job>,
@@ -60,8 +60,8 @@ pub struct DrivenTasks {
 }
 
 impl DrivenTasks {
-    /// Makes an engine without threads, with the default settings of [`Builder`]. Its manual clock starts at 1970 by
-    /// the wall clock.
+    /// Makes an engine without threads, with the default settings of [`Builder`]. The engine's manual clock starts at
+    /// the wall-clock time 1970-01-01.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl DrivenTasks {
         Self::start_at(builder, SystemTime::UNIX_EPOCH)
     }
 
-    /// Works as [`start`](Self::start), but the clock starts at `time` by the wall clock.
+    /// Works as [`start`](Self::start), but the engine's manual clock starts at the wall-clock time `time`.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use tourbillon::Refusal;
 pub enum RepeatErrorKind {
     /// The period or the pause is zero.
     ZeroPeriod,
-    /// The period or the pause is shorter than a tick. Several runs would fall into the same tick.
+    /// The period or the pause is shorter than a tick. So several runs would fall into the same tick.
     BelowTick {
         /// The period or pause that the plan asks for.
         period: Duration,
@@ -39,7 +39,7 @@ impl fmt::Display for RepeatErrorKind {
     }
 }
 
-/// The error for a repeating task that was not started. It returns the closure.
+/// The error for a repeating task that was not started. The error returns the closure.
 pub struct RepeatError<F> {
     /// The reason why the task was not started.
     pub kind: RepeatErrorKind,

@@ -20,7 +20,7 @@ pub enum Stopped {
     Stopped,
     /// A run has begun and may not have ended.
     Running,
-    /// The task had ended before, by itself or by another call, and no run is under way.
+    /// The task had ended before this call, by itself or by another call. No run of the task is under way.
     Gone,
 }
 

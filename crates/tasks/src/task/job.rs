@@ -29,14 +29,14 @@ pub(crate) trait Shot: Send {
 
 /// The owner of an owned timer. The engine calls the owner when the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Reacts to a due timer. Runs on a worker, and never twice at a time.
+    /// Reacts to the timer when it is due. A worker calls this method. Two calls never run at the same time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 
 /// A listener for the engine's shutdown.
 pub(crate) trait OnEnd: Send + Sync {
-    /// Reacts to the shutdown. By then no timer fires any more. This method may be called more than once. If a handler
-    /// shut the engine down, other handlers may still run.
+    /// Reacts to the shutdown of the engine. During the call no timer fires any more. The engine may call this method
+    /// more than once. If a handler shut the engine down, other handlers may still run.
     fn on_end(&self);
 }
 

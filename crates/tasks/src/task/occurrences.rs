@@ -130,7 +130,7 @@ impl Occurrences {
         }
     }
 
-    /// Returns the instant as a calendar time; `None` for a task with a period or a pause.
+    /// Returns the instant `instant` as a calendar time; `None` for a task with a period or a pause.
     #[cfg(feature = "calendar")]
     pub(super) fn calendar_instant(&self, instant: Instant) -> Option<jiff::Timestamp> {
         matches!(self.cadence, Cadence::Calendar(_)).then(|| timestamp(instant)).flatten()

@@ -15,9 +15,9 @@ pub enum Overlap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// The task runs again at its next instant.
+    /// After a panic, the task runs again at its next planned moment.
     #[default]
     GoOn,
-    /// The task ends.
+    /// After a panic, the task ends.
     Stop,
 }

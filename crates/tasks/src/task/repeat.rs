@@ -66,7 +66,7 @@ impl Repeat {
         }
     }
 
-    /// Makes a plan with a fixed rate: the instants are a period apart, however long runs take.
+    /// Makes a plan with a fixed rate: the planned moments of the runs are a period apart, however long runs take.
     pub fn every(period: Duration) -> Self {
         Self::at(Cadence::Rate(period))
     }
@@ -117,7 +117,8 @@ impl Repeat {
         self
     }
 
-    /// Sets the policy for instants that come while a run is under way; by default they are skipped.
+    /// Sets the policy for instants (planned runs) that come while a run is under way. By default such instants get no
+    /// run.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self

@@ -49,7 +49,7 @@ impl fmt::Display for PushErrorKind {
     }
 }
 
-/// The error for an item that was not pushed. It returns the item.
+/// The error for an item that was not pushed. The error returns the item.
 pub struct PushError<T> {
     /// The reason why the item was not pushed.
     pub kind: PushErrorKind,

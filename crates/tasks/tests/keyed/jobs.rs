@@ -108,7 +108,7 @@ fn with_the_last_clone_the_entries_go_and_no_job_runs() {
     assert_eq!(tasks.handle().stats().cancelled, 1);
 }
 
-/// While a job runs, it has the last clone of its `Keyed`. When the job ends, the keys are dropped.
+/// A running job has the last clone of its `Keyed`. When the job ends, the keys of the `Keyed` are dropped.
 #[test]
 fn the_last_clone_may_be_dropped_while_a_job_runs() {
     within_patience(|| {

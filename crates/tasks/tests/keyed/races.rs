@@ -11,7 +11,8 @@ use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Keyed, KeyedErrorKind, Placed};
 use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
-/// A key is replaced twenty times within a tick, and all its entries are due. Only the last entry's job runs.
+/// A thousand values are scheduled for one key, one after the other and for the same deadline. Only the last value's
+/// job runs.
 #[test]
 fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     let mut tasks = driven();
@@ -233,8 +234,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules waits for a shard, and
-/// the job on that shard wants the same key.
+/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules a key waits for room in
+/// its lane, while a job on the shard's thread uses the same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {

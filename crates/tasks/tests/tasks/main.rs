@@ -76,7 +76,7 @@ fn logged(tasks: &Tasks, plan: Repeat) -> (Task, Log<Seen>) {
     (tasks.repeat(plan, move |run| sink.push(Seen::of(run))).unwrap(), log)
 }
 
-/// Works as `logged`. The run with number `n` lasts `lasts(n)` milliseconds.
+/// Starts a task that logs its runs, as `logged` does. The run with number `n` lasts `lasts(n)` milliseconds.
 fn lasting(
     tasks: &DrivenTasks,
     plan: Repeat,

@@ -202,7 +202,7 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
-/// Each task has exactly the planned number of runs. The last run may begin while the run before it ends.
+/// Each task has exactly the planned number of runs. The last run may begin while the previous run ends.
 #[test]
 fn the_last_run_is_made_while_the_one_before_it_ends() {
     within_patience(|| {

@@ -101,7 +101,7 @@ fn overlapped_and_the_last_one_queued() {
     }
 }
 
-/// Each run is longer than its period, for ever. The task runs back to back, or at every other instant.
+/// Every run of a task is longer than the task's period. The task runs back to back, or at every other instant.
 #[test]
 fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
     let mut tasks = driven();

@@ -210,7 +210,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(counts(&rest[0])[0], 1);
 }
 
-/// During its last run a task is not listed any more.
+/// During its last run, a task is not listed any more by `Tasks::repeating`.
 #[test]
 fn one_in_its_last_run_is_not_listed() {
     let mut tasks = driven();

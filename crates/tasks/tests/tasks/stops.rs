@@ -340,7 +340,7 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     });
 }
 
-/// The engine has threads, and its time stands still. A stopped task does not come back when the clock moves.
+/// A task is stopped while the clock of its engine stands still. When the clock moves, the task does not run again.
 #[test]
 fn a_stopped_task_does_not_come_back_when_the_clock_moves() {
     let clock = ManualClock::new();

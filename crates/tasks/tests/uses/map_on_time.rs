@@ -4,7 +4,7 @@ use crate::threads;
 use std::time::{Duration, Instant};
 use tourbillon_tasks::uses::Lifetime;
 
-/// The number of entries that live at a time. Their deadlines are some microseconds apart.
+/// The number of entries that live at a time. The deadlines of these entries are some microseconds apart.
 const TOGETHER: u64 = 20;
 const ROUNDS: u64 = 400;
 const MS: Duration = Duration::from_millis(1);

@@ -195,7 +195,8 @@ mod tests {
         }
     }
 
-    /// Beyond 36 years no check is known. The last check that the count can express comes before the deadline.
+    /// For moments more than 36 years after the start, the state shows no ticket in time. The last moment that the
+    /// count can express lies before such deadlines.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -8,7 +8,7 @@ use crate::base::tick::Timestamp;
 pub(crate) enum Arm {
     /// The timer is armed: the deadline is in force.
     Pending,
-    /// The timer's handler runs. The deadline will be in force when the handler has ended.
+    /// The timer's handler runs. The new deadline will be in force when the handler has ended.
     Running,
     /// The deadline is in force. The caller must push a ticket with `stamp` for the moment `check` (O2).
     Queue { stamp: u32, check: Timestamp },
@@ -31,7 +31,7 @@ pub enum Disarm {
     Running,
 }
 
-/// The state in which a disarming found the timer.
+/// The state in which a call that disarms a timer found the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {

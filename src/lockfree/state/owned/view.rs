@@ -31,7 +31,8 @@ impl Extras {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
 
-    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
+    /// Returns the pair of fences for owned timers. The fences order a thread that arms a timer and a thread that
+    /// checks it.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier

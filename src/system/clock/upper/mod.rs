@@ -78,7 +78,8 @@ use crossbeam_utils::CachePadded;
 
 /// The maximum length of a piece of the line, in nanoseconds. The line is an upper bound of the true time.
 const PIECE_NANOS: u64 = 10_000;
-/// The slowest and the fastest rate to which `adjtimex` sets the system's clock, in parts per million of its own rate.
+/// The slowest and the fastest rate to which `adjtimex` can set the system's clock, in parts per million of the clock's
+/// nominal rate.
 const RATES: (u64, u64) = (774_000, 1_226_000);
 /// The largest increase of the system clock's rate, in parts per million: from the slowest rate to the fastest.
 const FASTER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.0 + 1;

@@ -42,8 +42,8 @@ pub struct Receiver<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next due item, and waits until an item is due. Must not be called from the engine's handlers: such
-    /// a handler might wait for itself.
+    /// Receives the next due item, and waits until an item is due. A handler of the engine must not call this method,
+    /// because it might wait for itself.
     ///
     /// # Errors
     ///

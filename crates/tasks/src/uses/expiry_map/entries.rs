@@ -24,13 +24,13 @@ pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     /// reader at or after the deadline sees the value.
     deadline: AtomicU64,
     time_to_live: Duration,
-    /// The timer, armed for the deadline or an earlier moment.
+    /// The timer that ends the entry. It is armed for `deadline` or an earlier moment.
     timer: Timer<Job>,
     /// The owner of the timer. The timer itself has only a weak reference to it.
     _end: StdArc<End<K, V>>,
 }
 
-/// The owner of an entry's timer. It removes the entry when the timer is due.
+/// The owner of an entry's timer. When the timer is due, the owner removes the entry from the map.
 pub(super) struct End<K: Key, V: Send + Sync + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,

@@ -38,7 +38,7 @@ pub struct Connection<I: Key> {
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
-    /// Whether the owner has already removed the connection.
+    /// Whether the owner of this handle has already removed the connection.
     pub(super) was_taken_out: bool,
 }
 

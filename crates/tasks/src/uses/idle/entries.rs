@@ -19,7 +19,7 @@ pub(super) struct Shared<I: Key> {
     pub(super) callback: Box<Callback<I>>,
 }
 
-/// A connection's entry in the map, found by its id.
+/// A connection's entry in the map of connections by id.
 pub(super) struct Link<I: Key> {
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,

@@ -96,19 +96,19 @@ use core::time::Duration;
 
 pub use crate::engine::{Due, DueId, Payload};
 
-/// A handle to the engine below a layer. That engine calls the layer's handler with a reference to the payload of an
-/// owned timer. Cloning is cheap. A base does not keep the engine running.
+/// A handle to the engine on which a layer (a crate such as `tourbillon-tasks`) builds. That engine passes the payload
+/// of an owned timer to the layer's handler by reference. Cloning is cheap. A base does not keep the engine running.
 pub struct Base<T: Send + 'static> {
     handle: Handle<T>,
 }
 
-/// Decides how an arming behaves that needs a ticket while the lane of the calling thread is full.
+/// Decides what happens if an arming needs a ticket while the calling thread's lane (its queue to the shard) is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call fails. Until another arming succeeds, the timer may fire for the new deadline late or not at all.
     Fail,
-    /// The ticket is posted beyond the lane's capacity. This is for a deadline that must be in force when the call
-    /// returns.
+    /// The ticket is posted beyond the lane's capacity. A layer chooses this if the deadline must be in force when the
+    /// call returns.
     Exceed,
 }
 

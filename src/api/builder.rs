@@ -31,11 +31,11 @@ const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::fr
 const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// The lower bound for the default of `stall_after`. On a busy machine, a healthy thread is now and then off its core
-/// for some ten milliseconds.
+/// The shortest default of [`stall_after`](Builder::stall_after). On a busy machine, even a healthy thread is sometimes
+/// off its core for some ten milliseconds.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
-/// The default of `stall_after` in ticks. It is used if it is longer than [`SHORTEST_DEFAULT_STALL`]. A delay of a few
-/// ticks does not matter to a program that chose a coarse tick.
+/// The default of [`stall_after`](Builder::stall_after) in ticks, unless that is shorter than
+/// [`SHORTEST_DEFAULT_STALL`]. A program that chose a coarse tick does not mind a delay of a few ticks.
 const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
@@ -88,7 +88,8 @@ pub struct Builder {
     on_panic: Option<Box<PanicHook>>,
     /// The running shards that the engine uses. `None` if the engine gets shards of its own.
     on: Option<Shards>,
-    /// The name of the last option that was set for the shards. An engine on running shards refuses such an option.
+    /// The name of the last option that was set and that concerns the shards; `None` if none was set. An engine on
+    /// running shards refuses such options.
     shards_option: Option<&'static str>,
 }
 
@@ -104,8 +105,8 @@ enum Dispatch {
 }
 
 impl Dispatch {
-    /// Returns the threads on which handlers run if the set has no threads of its own. These are the threads of an
-    /// executor, or else the thread that turns the shards.
+    /// Returns the threads on which handlers run if the set of shards has no threads of its own. These are the
+    /// executor's threads. Without an executor, it is the thread that turns the shards.
     fn without_threads(self) -> Dispatcher {
         match self {
             Self::Given(executor @ Dispatcher::Executor(_)) => executor,
@@ -152,8 +153,8 @@ impl Builder {
 
     /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
     /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
-    /// reports it. Nothing else changes. The number of a core that does not exist is refused by the system, not by the
-    /// builder, since the cores may change while the engine runs.
+    /// reports it. The thread then runs unpinned. The number of a core that does not exist is refused by the system,
+    /// not by the builder, because the cores may change while the engine runs.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
@@ -286,10 +287,11 @@ impl Builder {
     /// Sets the threshold for delays. If a shard, or a due timer in the workers' queue, is late by more than this time,
     /// the engine reports a problem.
     ///
-    /// A shard *stalls* if it turns later than it should by more than this time. A shard should turn when something is
-    /// due, and again at once if a turn has left work to do. A turn that takes longer than this time, for example in a
-    /// handler that runs inline, is a stall, too. A stall is counted in [`Stats`](crate::Stats), and is an event with
-    /// the feature `tracing`. While a stall lasts, [`Handle::health`](crate::Handle::health) reports `late`.
+    /// A shard *stalls* if it begins a turn (a pass of its loop) more than this time too late. A turn should begin when
+    /// a timer is due. If a turn has left work, the next turn should begin at once. A turn that takes longer than this
+    /// time, for example in a handler that runs inline, is a stall, too. A stall is counted in [`Stats`](crate::Stats),
+    /// and is an event with the feature `tracing`. While a stall lasts, [`Handle::health`](crate::Handle::health)
+    /// reports `late`.
     ///
     /// The default is 100 ms, or 10 ticks if they are longer. The scheduler of a healthy system does not cause a delay
     /// of 100 ms.
@@ -299,8 +301,8 @@ impl Builder {
         self
     }
 
-    /// Calls `hook` with the value with which a handler panicked, on the thread that ran the handler. A panic of the
-    /// hook is ignored.
+    /// Sets a hook that is called when a handler panics. The hook gets the value of the panic, on the thread that ran
+    /// the handler. A panic of the hook is ignored.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.on_panic = Some(Box::new(hook));
         self
@@ -387,7 +389,7 @@ impl Builder {
 
     /// Makes a set of shards for the event loops of a program, without an engine. The set has a [`LoopShard`] for each
     /// of `loops` loops. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
-    /// builder's settings of shards, cores, workers and scheduling do not apply, since a loop's thread belongs to the
+    /// builder's settings of shards, cores, workers and scheduling do not apply, because a loop's thread belongs to the
     /// program. With the system's default slice, other threads of the machine may hold the loop up for some
     /// milliseconds.
     ///
@@ -458,7 +460,8 @@ impl Builder {
         Ok(DrivenEngine::new(engine, driver))
     }
 
-    /// Checks the options. Returns the settings of a set of shards, and of an engine on the set.
+    /// Checks the builder's options. Returns the settings for a set of shards, and the settings for an engine on that
+    /// set.
     fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(SetSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
@@ -511,7 +514,7 @@ impl Builder {
     }
 }
 
-/// Checks and returns the settings of an engine with this capacity, lane capacity and panic hook.
+/// Checks the capacities. Returns the settings of an engine with these capacities and this panic hook.
 fn engine_settings(
     (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
     dispatcher: Dispatcher,

@@ -96,7 +96,7 @@ impl DrivenShards {
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
 
-    /// Calls `lead` with each shard in turn.
+    /// Calls `lead` with the locked data of each shard, one shard after the other.
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
         let shards = self.shards.owner().set().shards().iter();
         shards.filter_map(move |shard| {

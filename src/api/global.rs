@@ -7,7 +7,7 @@ use crate::base::error::BuildError;
 use crate::base::fork::ForkLock;
 use crate::base::sync::OnceLock;
 
-/// The process's own shards. It is empty until they are started.
+/// The process's own shards. The cell is empty until the process starts them.
 static GLOBAL: OnceLock<Shards> = OnceLock::new();
 /// A lock that a thread holds while it starts the process's own shards.
 static STARTING: OnceLock<ForkLock<()>> = OnceLock::new();

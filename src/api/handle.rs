@@ -288,10 +288,10 @@ impl<T: Send + 'static> Handle<T> {
     /// Cancels a pending timer as [`cancel`](Self::cancel) does. If the handler has begun, waits until the handler has
     /// ended.
     ///
-    /// In three places the call does not wait, since it might wait for itself: inside a handler of this engine, inside
-    /// a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool. Only
-    /// there it may return [`Cancel::Running`]. If a handler hands work to another thread and waits for the work, the
-    /// work must not call this method.
+    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
+    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
+    /// Only there it may return [`Cancel::Running`]. If a handler hands work to another thread and waits for the work,
+    /// the work must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
         if !matches!(outcome, Cancel::Running) || self.core.membership().must_not_wait_here() {
@@ -447,7 +447,7 @@ impl<T: Send + 'static> Handle<T> {
     /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
     /// second shutdown waits for the first and returns nothing.
     ///
-    /// In three places the shutdown does not wait, since it might wait for itself: inside a handler of this engine,
+    /// In three places the shutdown does not wait, because it might wait for itself: inside a handler of this engine,
     /// inside a handler that runs inline on the engine's shards, and on the threads of the engine's rayon pool. Then
     /// running handlers end later, and no further handler begins. Elsewhere the shutdown waits until each shard has
     /// dropped the engine. So the caller must hold no lock that an inline handler on these shards takes, and no lock
@@ -503,7 +503,7 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// Attempts once to schedule a timer, through the lane of `local`. Does not wait.
+/// Tries once to schedule a timer through the lane of `local`, the calling thread's part of the engine. Does not wait.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
     timers: &Timers<T>,
@@ -524,8 +524,8 @@ fn refused<T: Send + 'static>(timers: &Timers<T>, payload: T) -> ScheduleError<T
     ScheduleError { kind: timers.admission().why_closed(), payload }
 }
 
-/// Repeats `attempt` until the lane has room, and wakes the shards after each attempt. Fails at once if a wait cannot
-/// help.
+/// Repeats `attempt` until the calling thread's lane has room. After each failed attempt, wakes the shards to drain the
+/// lane. Fails at once if the calling thread would wait for itself.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -543,8 +543,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Makes room in the calling thread's lane, or waits a little for the shards to do so. Returns false if neither is
-/// possible.
+/// Makes room in the calling thread's lane, or waits a little for the shards to make room. Returns false if the thread
+/// can do neither.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     if core.set().is_of_loops() {
         core.set().drain_loops();
@@ -560,8 +560,9 @@ pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     may_wait
 }
 
-/// Wakes the shards and lets them run: yields in the first rounds, and sleeps in later rounds. It does not park:
-/// parking would consume an unpark that was meant for the caller, for example by a `block_on` on this thread.
+/// Wakes the shards and lets them run: yields in the first rounds, and sleeps in later rounds. The function does not
+/// park, because a park would consume an unpark that is meant for the caller. For example, a `block_on` on this thread
+/// may wait for it.
 fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for station in core.admission().stations().all() {
         station.parker.wake_if_asleep();

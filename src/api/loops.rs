@@ -85,7 +85,7 @@ pub struct LoopShard {
 }
 
 impl LoopShard {
-    /// Makes the `LoopShard` with this number. Returns `None` if another loop has the shard.
+    /// Makes the `LoopShard` for the shard with this number. Returns `None` if another loop has that shard.
     fn take(shards: &Shards, index: usize) -> Option<Self> {
         let set = shards.owner().set();
         (!set.is_forked() && set.settings().roster.take_place(index)).then(|| Self {
@@ -129,7 +129,7 @@ impl LoopShard {
         self.be_woken(wake, true);
     }
 
-    /// Returns the present moment by the clock of the set, or a moment before it.
+    /// Returns the present moment by the clock of the set of shards, or an earlier moment.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.set().settings().clock.true_now()
@@ -140,8 +140,8 @@ impl LoopShard {
         self.set().is_forked()
     }
 
-    /// Returns how long a task may sleep before it turns, unless it is woken. Returns `None` if the task may sleep
-    /// until it is woken: nothing is pending, or the clock moves in steps.
+    /// Returns for how long a task that turns the shard may sleep before its next turn. Returns `None` if the task may
+    /// sleep until it is woken: no timer is pending, or the clock moves in steps.
     #[cfg(feature = "async")]
     pub(crate) fn rest(&self) -> Option<Duration> {
         let (deadline, clock) = (self.next_deadline()?, &self.set().settings().clock);
@@ -190,8 +190,8 @@ impl Drop for LoopShard {
     }
 }
 
-/// A function of the program that wakes a loop. The last thread that uses the function drops it. Panics of the function
-/// and of its drop are caught.
+/// A function of the program that wakes an event loop. The last thread that uses the function drops it. Panics of the
+/// function and of its drop are caught.
 struct WakeFn<F: Fn()>(Option<F>);
 
 impl<F: Fn()> WakeFn<F> {
@@ -222,7 +222,7 @@ impl Shards {
         LoopShard::take(self, index)
     }
 
-    /// Returns the `LoopShard`s of a new set, one for each shard.
+    /// Returns a `LoopShard` for each shard of a new set.
     pub(crate) fn take_loops(&self) -> Vec<LoopShard> {
         (0..self.count()).filter_map(|index| self.take_loop(index)).collect()
     }

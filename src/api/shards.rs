@@ -58,21 +58,21 @@ pub struct Shards {
 }
 
 struct Set {
-    /// The engine for futures on these shards. It is dropped before the owner, so that it is shut down before the
+    /// The engine for futures on these shards. It is dropped before `owner`, so that the engine is shut down before the
     /// threads end.
     #[cfg(feature = "async")]
     layer: OnceLock<Box<Layer>>,
     owner: StdArc<Owner>,
 }
 
-/// The type of the object in `Set::layer`.
+/// The type of the engine for futures that a set of shards stores.
 #[cfg(feature = "async")]
 pub(crate) type Layer = dyn Any + Send + Sync;
 
 thread_local! {
-    /// Whether `ENTERED` has entries. Reading it is a plain load.
+    /// Whether the calling thread has entered any shards: `ENTERED` has entries. Reading this flag is a plain load.
     static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
-    /// The shards that the calling thread has entered, with the number of each scope. The outermost scope is first.
+    /// The shards that the calling thread has entered, each with the number of its scope. The outermost scope is first.
     static ENTERED: RefCell<Vec<(u64, Shards)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -108,7 +108,7 @@ impl Shards {
         self.set.owner.set().settings().tick.as_duration()
     }
 
-    /// Returns the engine for futures on these shards. The first call makes it by `init`.
+    /// Returns the engine for futures on these shards. The first call makes that engine by `init`.
     #[cfg(feature = "async")]
     pub(crate) fn layer(&self, init: impl FnOnce() -> Box<Layer>) -> &Layer {
         &**self.set.layer.get_or_init(init)
@@ -125,8 +125,8 @@ pub(crate) fn entered() -> Option<Shards> {
     if HAS_ENTERED.get() { innermost() } else { None }
 }
 
-/// Returns the shards of the innermost scope. Returns `None` if no scope is left, or if the thread-locals were
-/// destroyed.
+/// Returns the shards that the calling thread entered last. Returns `None` if it has left all scopes, or if its
+/// thread-locals were destroyed.
 fn innermost() -> Option<Shards> {
     let last = |entered: &RefCell<Vec<(u64, Shards)>>| Some(entered.borrow().last()?.1.clone());
     ENTERED.try_with(last).ok().flatten()
@@ -146,7 +146,7 @@ impl fmt::Debug for Shards {
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct Entered {
-    /// The number of the scope.
+    /// The number of the scope. It tells overlapping scopes of a thread apart.
     scope: u64,
     /// Keeps the guard on its thread: on another thread, the guard's drop would not find the scope.
     is_of_its_thread: PhantomData<*const ()>,

@@ -104,7 +104,7 @@ impl<T: Send + 'static> Timer<T> {
         self.anchor.core()
     }
 
-    /// Returns the index of the timer's slot.
+    /// Returns the index of the timer's slot in the engine's table of slots.
     pub(crate) fn index(&self) -> u32 {
         self.slot.index()
     }
@@ -154,14 +154,14 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
-    /// Arms the timer if its ticket that is out comes early enough for `deadline`. Otherwise returns false, and the
-    /// caller must call [`queue`](Self::queue).
+    /// Arms the timer if the shard will check its present ticket at `deadline` or before. Otherwise returns false, and
+    /// the caller must call [`queue`](Self::queue).
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         engine::postpone(self.anchor.slots(), self.slot.index(), deadline)
     }
 
-    /// Completes an arming by a new ticket, without waiting: see [`Core::queue`].
+    /// Completes an arming by a new ticket, after `postpone` has returned false. Does not wait: see [`Core::queue`].
     pub(crate) fn queue(&self, deadline: Timestamp, insist: bool) -> Rearmed {
         self.core().queue(self.slot.index(), deadline, insist)
     }
@@ -198,9 +198,9 @@ impl<T: Send + 'static> Timer<T> {
     /// ended, or the timer was disarmed before. There is one exception. If the call coincides with the very end of a
     /// handler that armed the timer, the call may return [`Disarm::Idle`] for that arming.
     ///
-    /// In three places the call does not wait, since it might wait for itself: inside a handler of this engine, inside
-    /// a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool. Only
-    /// there it may return [`Disarm::Running`].
+    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
+    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
+    /// Only there it may return [`Disarm::Running`].
     ///
     /// # Examples
     ///
@@ -374,7 +374,8 @@ mod tests {
         StdArc::strong_count(engine.handle().core())
     }
 
-    /// Makes a timer on another thread, which then ends. The thread makes and drops another timer before.
+    /// Makes a timer on another thread, and waits for the end of that thread. Before, that thread makes and drops
+    /// another timer.
     fn made_elsewhere(engine: &Engine<u32>) -> Timer<u32> {
         let handle: Handle<u32> = engine.handle().clone();
         let make = move || {

@@ -7,13 +7,15 @@
 use crate::base::sync::{AtomicU64, Ordering};
 use core::time::Duration;
 
-/// log2 of the number of buckets for one power of two: a bucket's relative width is 2^-5, about 3 %.
+/// The base-2 logarithm of the number of buckets for one power of two. The relative width of a bucket is 2^-5, about 3
+/// %.
 const GROUPING: u32 = 5;
-/// log2 of the longest time in nanoseconds. A longer time is counted as 2^42 - 1 ns, 73 minutes.
+/// The base-2 logarithm of the longest time, in nanoseconds, that the buckets distinguish. A longer time is counted as
+/// 2^42 - 1 ns, 73 minutes.
 const BITS: u32 = 42;
 const COUNT: usize = ((BITS - GROUPING + 1) << GROUPING) as usize;
 
-/// Returns the number of the bucket to which a time belongs.
+/// Returns the number of the bucket to which a time of `nanos` nanoseconds belongs.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "below COUNT")]
 fn index(nanos: u64) -> usize {
@@ -31,7 +33,7 @@ fn bounds(index: usize) -> (u64, u64) {
     (least, least + (1 << group) - 1)
 }
 
-/// The histogram in which threads count times.
+/// A histogram of times. Several threads may count in it at once.
 #[derive(Debug)]
 pub(crate) struct AtomicBuckets(Box<[AtomicU64]>);
 
@@ -41,7 +43,7 @@ impl AtomicBuckets {
         Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Counts the noted times of `run` in their bucket.
+    /// Adds the times that `run` has noted to their bucket.
     fn add(&self, run: &Run) {
         if let Some(bucket) = self.0.get(run.bucket) {
             bucket.fetch_add(run.count, Ordering::Relaxed);
@@ -54,9 +56,9 @@ impl AtomicBuckets {
     }
 }
 
-/// A thread's run of times in one bucket, which are not counted yet. A thread that fires timers notes many times of one
-/// bucket in a row. If each time were counted at once, several such threads would pass the bucket's cache line to and
-/// fro.
+/// A row of times of one bucket that a thread has noted but not yet counted. A thread that fires timers notes many
+/// times of one bucket in a row. If each time were counted at once, several such threads would pass the bucket's cache
+/// line to and fro.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     bucket: usize,
@@ -64,8 +66,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Notes a time for `buckets`. If the time belongs to another bucket than the noted times, counts the noted times
-    /// first.
+    /// Notes a time that belongs into `buckets`. If it belongs to another bucket than the noted times, first counts the
+    /// noted times.
     #[inline]
     pub(crate) fn note(&mut self, nanos: u64, buckets: &AtomicBuckets) {
         let bucket = index(nanos);
@@ -85,7 +87,7 @@ impl Run {
     }
 }
 
-/// A copy of the histogram's counts.
+/// A copy of the counts of a histogram of times.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets(Box<[u64]>);
 
@@ -102,7 +104,7 @@ impl Buckets {
         Self(vec![0; COUNT].into_boxed_slice())
     }
 
-    /// Adds the counts of `other`, bucket by bucket.
+    /// Adds the counts of the histogram `other` to this histogram, bucket by bucket.
     pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);
@@ -122,8 +124,8 @@ impl Buckets {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the quantile: of 1,000 counted times, `thousandths` are not longer. The result is rounded up to the
-    /// greatest time of its bucket. It is zero if nothing was counted.
+    /// Returns a quantile of the counted times: `thousandths` of 1,000 counted times are not longer. The result is
+    /// rounded up to the greatest time of its bucket. The result is zero if no time was counted.
     pub(crate) fn quantile(&self, thousandths: u32) -> Duration {
         let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;

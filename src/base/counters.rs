@@ -41,14 +41,16 @@ impl Counter {
     }
 }
 
-/// The longest pause between two refusals of one episode. After a longer pause, the next refusal starts a new episode.
+/// An episode is a row of refusals with pauses of at most this time. After a longer pause, the next refusal starts a
+/// new episode.
 pub(crate) const EPISODE: Duration = Duration::from_secs(1);
 
 /// Counts the calls that were refused for one reason, and groups them into episodes ([`EPISODE`]).
 #[derive(Debug)]
 pub(crate) struct Refusals {
     count: Counter,
-    /// The time of the last refusal, in nanoseconds. `u64::MAX` means that no call was refused yet.
+    /// The moment of the last refusal, in nanoseconds on the engine's clock. `u64::MAX` means that no call was refused
+    /// yet.
     last: Counter,
 }
 
@@ -59,7 +61,7 @@ impl Refusals {
         Self { count: Counter::new(), last }
     }
 
-    /// Counts a refusal. Returns true if the refusal starts an episode.
+    /// Counts a refusal. Returns true if the refusal starts an episode (a row of refusals without a long pause).
     pub(crate) fn note(&self, now: Timestamp) -> bool {
         self.count.add(1);
         let now = now.as_nanos().min(u64::MAX - 1);
@@ -70,7 +72,7 @@ impl Refusals {
         self.count.get()
     }
 
-    /// Returns whether the last refusal was at most an [`EPISODE`] before `now`.
+    /// Returns whether a call was refused at `now`, or before it by at most [`EPISODE`].
     pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
         is_within_episode(self.last.get(), now.as_nanos())
     }
@@ -85,11 +87,12 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The moment since which the shard is overdue (`shard::stall`), in nanoseconds. While the shard may sleep, the
-    /// moment is in the future.
+    /// The moment from which the shard counts as overdue (`shard::stall`), in nanoseconds. While the shard may sleep,
+    /// this moment is in the future.
     pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
-    /// Counts takeovers: a handler held up the shard's leader, and another thread became the leader.
+    /// The number of takeovers. In a takeover, a handler held up the shard's leader, and another thread became the
+    /// leader.
     pub(crate) takeovers: Counter,
     worst_stall_nanos: Counter,
 }
@@ -123,7 +126,7 @@ impl ShardCounters {
     }
 }
 
-/// The number of cache lines over which the counts of fired timers are distributed.
+/// The number of cache lines over which a station distributes its counts of fired timers.
 const STRIPES: usize = 8;
 
 /// The cache line on which a thread counts the timers that it fires. If all threads used one line, threads that fire at
@@ -138,37 +141,38 @@ impl Stripe {
     }
 }
 
-/// Counts the timers that the threads of one stripe have fired.
+/// The counts of timers that some threads have fired: the threads that count on one cache line.
 #[derive(Debug)]
 struct Firings {
     one_shots: Counter,
-    /// Counts runs of owned timers' handlers.
+    /// The number of runs of owned timers' handlers.
     owned: Counter,
 }
 
-/// The counters of one station. The shard's leader writes some counters, and the workers write the others. The workers'
-/// counters are on cache lines of their own.
+/// The counters of one station, an engine's part of a shard. The shard's leader writes some counters, and the workers
+/// write the other counters. The workers' counters are on cache lines of their own.
 #[derive(Debug)]
 pub(crate) struct StationCounters {
     pub(crate) turns: Counter,
     pub(crate) stale: Counter,
-    /// Counts the due chunks that were handed over to the workers. `handed_tickets` counts their tickets.
+    /// The number of due chunks that were handed over to the workers. `handed_tickets` counts the tickets in these
+    /// chunks.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The time, in nanoseconds, of the last hand-over that found no waiting ticket: since then, the workers' queue was
-    /// never empty at a hand-over.
+    /// The moment, in nanoseconds, of the last hand-over that found the workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
-    /// The number of due tickets that the shard holds back at present, because the workers already have too many.
+    /// The number of due tickets that the shard holds back at present. The workers already have enough tickets.
     pub(crate) held_back: Counter,
-    /// Counts due tickets of owned timers that were posted again, because the timer's deadline had been postponed.
+    /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
-    /// The latest hand-over time, in nanoseconds, of all chunks that workers have begun.
+    /// The moment at which the shard handed over a chunk, in nanoseconds: the latest of all chunks that workers have
+    /// begun.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// Counts tickets that a worker posted again, and tickets of owned timers that the worker freed.
+    /// The number of tickets that workers posted again or that belonged to an owned timer that a worker freed.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -219,7 +223,8 @@ impl StationCounters {
         self.fired.iter().map(|firings| firings.owned.get()).sum()
     }
 
-    /// Notes the lateness of a timer in `run`. The histogram counts the lateness when `run` ends.
+    /// Notes the lateness of a timer in `run`, a row of similar latenesses. The histogram counts the noted latenesses
+    /// when `run` ends.
     #[inline]
     pub(crate) fn note_lateness(&self, run: &mut Run, lateness: Duration) {
         run.note(nanos(lateness), &self.lateness);
@@ -256,16 +261,17 @@ impl StationCounters {
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// Returns the number of due tickets that no worker has taken. Tickets that the shard holds back are included.
+    /// Returns the number of due tickets that no worker has taken. The number includes tickets that the shard holds
+    /// back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
         // The taken tickets are counted first, for the same reason as in `waiting_chunks`.
         let taken = self.fired() + self.owned_fired() + self.stale_at_worker.get() + self.passed_on.get();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// Returns for how long the oldest of the `waiting_tickets` has waited; zero if no ticket waits. This assumes that
-    /// workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk waited too,
-    /// the result is longer by the time between the hand-overs of the two chunks.
+    /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
+    /// assumes that workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk
+    /// waited too, the result is longer by the time between the hand-overs of the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

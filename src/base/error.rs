@@ -8,10 +8,11 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
-    /// reserve.
+    /// No slot is left. Pending timers, running handlers, and the reserves of other threads use up the engine's
+    /// `capacity`.
     EngineFull,
-    /// The shard is behind with this thread's tickets, and the thread's `lane_capacity` is used up.
+    /// The calling thread's lane (its queue of tickets to the shard) is full: the thread has posted `lane_capacity`
+    /// tickets that the shard has not taken.
     LaneFull,
     /// The engine was shut down.
     ShutDown,
@@ -47,7 +48,7 @@ impl<T> ScheduleError<T> {
 
 /// The error of a batch in which some timers were not scheduled. The error hands the payloads of these timers back.
 pub struct BatchError<T> {
-    /// The reason why these timers were not scheduled.
+    /// The reason why the timers in `refused` were not scheduled.
     pub kind: Refusal,
     /// The ids of the timers that were scheduled, in the order of the batch.
     pub scheduled: Vec<TimerId>,
@@ -62,13 +63,13 @@ pub enum RescheduleError<T> {
     Running,
     /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
-    /// The lane to the shard is full, and the call did not wait for room. Either the call never waits, or the calling
-    /// thread would wait for itself. The timer is unchanged.
+    /// The calling thread's lane (its queue to the shard) is full, and the call did not wait for room. Either the call
+    /// never waits, or the calling thread would wait for itself. The timer is unchanged.
     LaneFull,
     /// The call cancelled the timer, and then the engine was shut down, so the timer was not armed again. The value is
     /// the timer's payload.
     ShutDown(T),
-    /// The call cancelled the timer and did not arm it again: this process is the child of a fork, and the engine's
+    /// The call cancelled the timer and did not arm it again. This process is the child of a fork, and the engine's
     /// threads are in the parent. The value is the timer's payload.
     Forked(T),
 }
@@ -175,18 +176,18 @@ impl<T> std::error::Error for RescheduleError<T> {}
 pub enum BuildError {
     /// An option was set to a value out of its bounds.
     OutOfBounds {
-        /// The builder's method.
+        /// The name of the builder's method that sets the option.
         option: &'static str,
         /// The value to which the option was set.
         value: String,
-        /// The values that the option takes.
+        /// A description of the values that the option takes.
         bound: String,
     },
-    /// A thread could not be started.
+    /// The system refused to start a thread. The value is the system's error.
     Thread(std::io::Error),
     /// The builder set an option of shards, but the engine uses shards that were started before.
     NotOfAnEngine {
-        /// The builder's method.
+        /// The name of the builder's method that sets the option.
         option: &'static str,
     },
     /// The process's own shards were started before, so their options cannot be set any more.

@@ -31,8 +31,8 @@ use std::sync::atomic::AtomicU32;
 /// fork.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// How long a caller in a child waits for a lock that another thread of the child may hold. The caller tries [`LOOKS`]
-/// times in this time.
+/// The time for which a caller in the child of a fork waits for a lock that another thread of the child may hold. In
+/// this time, the caller tries [`LOOKS`] times.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
@@ -41,27 +41,27 @@ const LOOKS: u32 = 40;
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// Returns the generation of this process.
+    /// Returns the generation of this process: the number of forks that led to it.
     #[inline]
     pub(crate) fn current() -> Self {
         // Ordering: Relaxed [M2]. The generation changes while the child has one thread.
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this process descends, by one or more forks, from the process of this generation.
+    /// Returns whether this process was forked, once or more often, from the process of this generation.
     #[inline]
     pub(crate) fn is_past(self) -> bool {
         self != Self::current()
     }
 }
 
-/// Begins a new generation. Called in the child of a fork.
+/// Begins a new generation of the process. The child of a fork calls this.
 pub(crate) fn begin_generation() {
     // Ordering: Relaxed [M2]. The child has one thread.
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A lock that ignores poison. In a child of the process that made the lock, a caller does not wait for ever.
+/// A lock that ignores poison. In a child of the process that made the lock, a caller gives up after a moment.
 #[derive(Debug)]
 pub(crate) struct ForkLock<T> {
     made_in: Generation,
@@ -87,7 +87,7 @@ impl<T> ForkLock<T> {
     }
 }
 
-/// Locks a lock that an ancestor of this process made. Gives up after [`PATIENCE`].
+/// Locks a lock that an ancestor of this process made. Fails after [`PATIENCE`] if a thread still holds the lock.
 #[cold]
 pub(crate) fn lock_patiently<T>(lock: &ModelledMutex<T>) -> TryLockResult<ModelledMutexGuard<'_, T>> {
     for _ in 0..LOOKS {

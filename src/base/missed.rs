@@ -17,10 +17,10 @@
 /// up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// All missed moments are made up for, one after the other, without a pause.
+    /// The repeating timer makes up for all missed moments, one after the other, without a pause.
     Burst,
-    /// The missed moments are left out. The next moment is one period after the late moment was taken.
+    /// The repeating timer leaves the missed moments out. Its next moment is one period after it took the late moment.
     Delay,
-    /// The missed moments are left out. The next moment keeps step with the moments before the delay.
+    /// The repeating timer leaves the missed moments out. Its next moment keeps step with the moments before the delay.
     Skip,
 }

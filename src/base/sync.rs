@@ -12,7 +12,7 @@ mod imp {
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
-    /// The type of a thread's key ([`this_thread`]).
+    /// The type of a thread's key in a model ([`this_thread`]).
     pub(crate) type ThreadKey = loom::thread::ThreadId;
 
     /// Returns the key of the calling thread.
@@ -44,13 +44,14 @@ mod imp {
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
-    /// A lock that the models also explore. For locks that models leave out, see [`Mutex`](super::Mutex).
+    /// A lock whose interleavings the models explore. The models leave [`Mutex`](super::Mutex) out.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     #[cfg(not(all(test, tourbillon_lines)))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
     pub(crate) use std::sync::atomic::{Ordering, fence};
-    /// Parks the thread for a short time. Unlike `park_timeout`, it ends by itself in a model, too.
+    /// Parks the calling thread for a short time. In a model, the park ends by itself, too. A park by `park_timeout`
+    /// does not.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
@@ -61,7 +62,8 @@ mod imp {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct ThreadKey(u64);
 
-    /// Returns the key of the calling thread at the price of a load. `std`'s `thread::current` would count a reference.
+    /// Returns the key of the calling thread at the price of a load. A call of `std::thread::current` costs more,
+    /// because it counts a reference.
     #[inline]
     pub(crate) fn this_thread() -> ThreadKey {
         std::thread_local! {

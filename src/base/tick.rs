@@ -144,7 +144,7 @@ impl TickLength {
         Timestamp(self.0.start_of(tick))
     }
 
-    /// Returns the earliest deadline that is due at `tick` and not at an earlier tick.
+    /// Returns the earliest deadline of a timer that is due at `tick`. Earlier deadlines are due at earlier ticks.
     #[inline]
     pub(crate) fn first_deadline_of(self, tick: Tick) -> Timestamp {
         Timestamp(self.0.first_deadline_of(tick))

@@ -5,8 +5,8 @@ pub use tourbillon_wheel::TimerId;
 
 /// A ticket asks its shard: "Look at timer `index` at `tick`, if the timer's stamp is still `stamp`."
 ///
-/// A ticket is a hint: the state in the timer's own words decides. A ticket that outlives its timer is stale and does
-/// no harm.
+/// A ticket is a hint: the state in the timer's own words decides. A ticket whose timer has ended is stale and does no
+/// harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) tick: Tick,
@@ -24,8 +24,8 @@ impl tourbillon_wheel::Ticket for Ticket {
 /// Due tickets that are handed over together: at most [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket on its way from a producer to a wheel. An insertion has the deadline in place of the tick, which spares the
-/// producer a division. The shard computes the tick only if the timer is still armed, and most timers are not.
+/// A ticket on its way from a thread that arms a timer to a shard's wheel. It has the deadline in place of the tick, to
+/// spare the thread a division. The shard computes the tick only if the timer is still armed, and most timers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Insertion {
     pub(crate) deadline: Timestamp,

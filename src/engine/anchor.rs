@@ -25,14 +25,15 @@ use crate::lockfree::slab::Slots;
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// A thread's reference to an engine. The owned timers that the thread has made share it.
+/// A thread's reference to an engine. It keeps the engine alive. All owned timers that the thread has made share this
+/// reference.
 pub(crate) struct Anchor<T> {
-    /// The references, on other cache lines than the anchor's own reference counts. One thread makes timers and writes
-    /// the counts, while other threads read the references to arm the timers.
+    /// The references to the engine's core and slots. They are not on the cache line of the anchor's reference counts,
+    /// because one thread writes the counts while other threads read the references.
     parts: CachePadded<Parts<T>>,
 }
 
-/// A new owned timer: the anchor that keeps its engine alive, and its slot.
+/// The parts of a new owned timer: the reference that keeps its engine alive, and its slot.
 pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 struct Parts<T> {
@@ -46,7 +47,7 @@ impl<T> Anchor<T> {
         &self.parts.core
     }
 
-    /// Returns the core's slots, without a detour through the core.
+    /// Returns the engine's slots, without an access to the engine's core.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &Slots {
         &self.parts.slots
@@ -54,8 +55,8 @@ impl<T> Anchor<T> {
 }
 
 impl<T: Send + 'static> Anchor<T> {
-    /// Makes an owned timer with this payload. The timer holds the calling thread's anchor, which keeps the engine
-    /// alive.
+    /// Makes an owned timer with this payload. The timer holds the calling thread's anchor, a reference that keeps the
+    /// engine alive.
     pub(crate) fn create_timer(core: &StdArc<Core<T>>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
         let timers = core.timers();
         if timers.admission().is_shut_down() {
@@ -66,7 +67,8 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
-    /// Returns the anchor of the thread to which `local` belongs. Makes it if the thread has none.
+    /// Returns the anchor (reference to the engine) of the thread to which `local` belongs. Makes the anchor if the
+    /// thread has none.
     #[inline]
     fn of_thread(core: &StdArc<Core<T>>, local: &mut Local) -> StdArc<Self> {
         let known = local.moored.as_ref().and_then(Moored::anchor);

@@ -24,14 +24,16 @@ struct Session<'a, T: Send + 'static> {
     stripe: Stripe,
 }
 
-/// Collects the slots and the latenesses of the timers that a session fires. The end of the session hands them over.
+/// Collects the slots and the latenesses of the timers that a session fires. A session is a worker's time with one
+/// chunk. At its end, the slots and latenesses go to the engine.
 struct Results {
     /// The slots of timers that have fired.
     vacated: Magazine,
     lateness: Run,
 }
 
-/// A session that has begun. Dropping it ends the session and hands over the results.
+/// A session (a worker's time with one chunk) that has begun. Dropping this guard ends the session and gives its
+/// results to the engine.
 struct OpenSession<'a, T: Send + 'static> {
     session: Session<'a, T>,
     results: Results,
@@ -58,7 +60,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
         Self { session, results: Results { vacated: Magazine::new(), lateness: Run::default() } }
     }
 
-    /// Returns the session and its results. Both are borrowed from the guard, whose drop ends the session.
+    /// Returns the session, and the results to fill. Both borrow from this guard. The guard's drop ends the session.
     #[inline(always)]
     fn parts(&mut self) -> (Session<'_, T>, &mut Results) {
         (self.session, &mut self.results)
@@ -103,7 +105,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         called
     }
 
-    /// Calls the handler. Counts the timer's lateness, and a panic of the handler.
+    /// Calls the handler of a timer. Counts the timer's lateness, and a panic of the handler.
     fn call(self, results: &mut Results, due: Due<'a, T>) {
         self.counters.note_lateness(&mut results.lateness, due.lateness);
         let core = self.core;
@@ -142,7 +144,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         false
     }
 
-    /// Fires an owned timer. Does not fire it if it was postponed, disarmed or dropped after its shard had checked it.
+    /// Fires an owned timer, unless the timer was postponed, disarmed or dropped after its shard had checked it.
     /// Returns true if the handler ran.
     fn fire_owned(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
@@ -185,7 +187,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Drops the payload of an owned timer, and gives the slot back. The timer's handle was dropped while this worker
-    /// held the timer, and the worker has vacated the slot.
+    /// fired the timer.
     fn free_owned(self, results: &mut Results, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
@@ -194,7 +196,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         self.core.guarded.run(|| drop(payload));
     }
 
-    /// Sends another ticket for a timer whose ticket came due too early.
+    /// Sends another ticket for a one-shot, because its ticket came due before its deadline.
     #[cold]
     fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
         // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
@@ -239,12 +241,13 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
 /// The moments that decide whether a ticket's timer fires, and how late it is.
 #[derive(Clone, Copy)]
 struct DueAt {
-    /// The moment for the lateness. It is read from the fast clock, which may be a little ahead.
+    /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.
     now: Timestamp,
-    /// The moment that decides whether a deadline has come. It is read from the true clock, which is never ahead.
+    /// The moment that decides whether an owned timer's deadline has come. It is read from the true clock, which is
+    /// never ahead.
     verdict: Timestamp,
     /// The later of `verdict` and the start of the ticket's tick. The tick has begun, even if the clock has stepped
-    /// back since then.
+    /// back afterwards.
     come: Timestamp,
 }
 

@@ -4,7 +4,7 @@ use crate::base::fork::ForkLock;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
-/// The functions to run when the engine ends. `None` once the engine has ended.
+/// The functions to run when an engine ends. `None` after the engine has ended.
 pub(super) struct Hooks(ForkLock<Option<Vec<Hook>>>);
 
 impl Hooks {
@@ -12,8 +12,8 @@ impl Hooks {
         Self(ForkLock::new(Some(Vec::new())))
     }
 
-    /// Keeps a function until the engine ends. Gives the function back if the engine has ended. Also gives it back in
-    /// the child of a fork if the lock stays held for ever.
+    /// Keeps `hook` until the engine ends. Returns `hook` if the engine has ended. In the child of a fork, also returns
+    /// `hook` if another thread of the parent held the lock.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
         match self.0.lock().as_deref_mut() {
             Some(Some(kept)) => kept.push(hook),
@@ -22,8 +22,8 @@ impl Hooks {
         None
     }
 
-    /// Takes all functions out, and accepts no more. In the child of a fork the lock may stay held for ever: then no
-    /// function is returned or called.
+    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever. Then the
+    /// result is empty.
     pub(super) fn take(&self) -> Vec<Hook> {
         self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }

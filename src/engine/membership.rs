@@ -6,13 +6,14 @@ use crate::dispatch::Dispatcher;
 use crate::shard::{Owner, Presence, ShardSet, Station, here};
 use crate::system::forks::{self, Watch};
 
-/// An engine's membership in a set of shards: its share in the set, and the threads on which its handlers run.
+/// An engine's membership in a set of shards: a reference that keeps the set's threads running, and the threads on
+/// which the engine's handlers run.
 pub(crate) struct Membership {
     /// The number of the engine.
     engine: u64,
     set: StdArc<ShardSet>,
     dispatcher: Dispatcher,
-    /// The engine's share in the set. It keeps the set's threads running until the engine is shut down.
+    /// The reference by which the engine keeps the set's threads running. `None` after a shutdown of the engine.
     owner: Mutex<Option<StdArc<Owner>>>,
     presence: StdArc<Presence>,
     forks: OnceLock<Watch>,
@@ -41,8 +42,8 @@ impl Membership {
         &self.dispatcher
     }
 
-    /// Returns the number of workers that run handlers. Returns zero if the shards run them, or if the number is
-    /// unknown.
+    /// Returns the number of workers that run handlers. Returns zero if the shards' own threads run the handlers, or if
+    /// the number is unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
     }
@@ -62,25 +63,27 @@ impl Membership {
         }
     }
 
-    /// Adds the engine's stations to their shards.
+    /// Adds the engine's stations (its parts of the shards) to their shards.
     pub(super) fn join(&self, stations: Vec<Station>) {
         self.set.join(stations);
     }
 
-    /// Drops the engine's stations, if the set has no threads that do so. The stations' parkers must be closed.
+    /// Drops the engine's stations (its parts of the shards), if the set has no threads that do so. The caller has
+    /// closed the stations before.
     pub(super) fn dismiss(&self) {
         self.set.dismiss_if_without_threads(!self.must_not_wait_here());
     }
 
-    /// Waits until the shards have dropped the engine's stations, unless the calling thread must not wait.
+    /// Waits until the shards have dropped the engine's stations (its parts of them). Returns at once if the calling
+    /// thread must not wait.
     pub(super) fn await_dismissal(&self) {
         if self.may_wait_for_shards() {
             self.presence.await_end();
         }
     }
 
-    /// Gives up the engine's share in the set. The set's threads end with the last share. If `may_wait` is set and the
-    /// threads are ending, waits until they have ended, even if another call ends them. After that, the program may
+    /// Stops keeping the set's threads running. The threads end when the last engine and handle of the set have gone.
+    /// If `may_wait` is true and the threads are ending, waits until they have ended. After that, the program may
     /// unload their code.
     pub(super) fn end(&self, may_wait: bool) {
         let owner =
@@ -94,13 +97,13 @@ impl Membership {
         }
     }
 
-    /// Records that the calling thread runs handlers of the engine, until [`here::end_firing`].
+    /// Records that the calling thread runs handlers of the engine, until it calls [`here::end_firing`].
     #[inline]
     pub(super) fn begin_firing(&self) {
         here::begin_firing(self.engine, self.set.id(), self.dispatcher.own_workers().is_some());
     }
 
-    /// Returns whether the calling thread is in a turn of a loop of the set.
+    /// Returns whether the calling thread is in a turn of an event loop that turns a shard of the set.
     #[inline]
     pub(super) fn is_turned_here(&self) -> bool {
         self.set.is_turned_here()
@@ -121,9 +124,9 @@ impl Membership {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
-    /// Returns whether the caller must not wait for a handler. The caller could wait for itself inside a handler and on
-    /// a thread that leads a shard. It could also on a thread of the rayon pool, since that thread may be working on
-    /// behalf of a handler. In the child of a fork, the handler's thread does not exist.
+    /// Returns whether the caller must not wait for a handler. The caller could wait for itself inside a handler, and
+    /// on a thread that leads a shard. A thread of the rayon pool could wait for itself, too, because it may be working
+    /// on behalf of a handler. In the child of a fork, the handler's thread does not exist.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
             || here::is_firing(self.engine)

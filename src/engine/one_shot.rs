@@ -53,7 +53,8 @@ pub struct Unfired<T> {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Schedules a timer in a reserved slot. Returns the payload as an error if the engine is shut down.
+    /// Schedules a timer in a slot that the caller has reserved. If the engine is shut down, the error returns the
+    /// payload.
     #[inline(always)]
     pub(crate) fn schedule(
         &self,
@@ -67,7 +68,7 @@ impl<T: Send + 'static> Timers<T> {
         self.arm(local, index, deadline)
     }
 
-    /// Arms a slot that the caller holds and whose payload is written, and sends its ticket.
+    /// Arms the one-shot in slot `index`, and sends its ticket. The caller holds the slot and has written the payload.
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
@@ -81,8 +82,8 @@ impl<T: Send + 'static> Timers<T> {
         Ok(id)
     }
 
-    /// Schedules many timers. Publishes all of them at once, with at most one wake-up of the shard. If some timers are
-    /// refused, returns them in order, with the reason. A batch may fill the lane beyond its capacity.
+    /// Schedules many timers. Publishes all timers at once, with at most one wake-up of the shard. If some timers are
+    /// refused, the error returns them in order, with the reason. A batch may fill the lane beyond its capacity.
     pub(crate) fn schedule_batch(
         &self,
         local: &mut Local,
@@ -133,15 +134,15 @@ impl<T: Send + 'static> Timers<T> {
         if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
     }
 
-    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown has the
-    /// timer.
+    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown has taken
+    /// the timer out.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The payload is taken
-    /// before the slot goes back, since the slot's next holder writes a payload into it.
+    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The method takes the
+    /// payload before it gives the slot back, because the slot's next holder writes another payload into it.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
@@ -209,7 +210,8 @@ impl<T: Send + 'static> Timers<T> {
         self.control(id)?.deadline(id)
     }
 
-    /// Takes the timer out of a slot, if it is armed and its handler has not begun.
+    /// Takes the one-shot out of slot `index`. Returns `None` unless the one-shot is armed and its handler has not
+    /// begun.
     pub(super) fn evict(&self, index: u32) -> Option<Unfired<T>> {
         let (generation, deadline) = self.slots().control(index).evict()?;
         // SAFETY: I3: we took the timer out of `queued`.

@@ -11,13 +11,14 @@ use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use core::task::Waker;
 
-/// A slot that a handle keeps. Until the slot is released, the handle may use the timer's payload.
+/// The slot of an owned timer, kept by the timer's handle. Until the slot is released, the handle may use the timer's
+/// payload.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
 
 impl OwnedSlot {
-    /// The value for "no slot". A handle has it after its slot was released.
+    /// The value for "no slot". A timer's handle has this value after its slot was released.
     const RELEASED: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -26,51 +27,53 @@ impl OwnedSlot {
     }
 }
 
-/// The outcome of an arming.
+/// The outcome of arming a timer for a given deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Armed {
-    /// The timer fires for this deadline, and not before it.
+    /// The timer is armed. It fires for the given deadline, and not before.
     Pending,
-    /// The timer's handler has begun. If it has begun for an earlier deadline, the timer fires again for this deadline
-    /// after the handler has returned. The handler may also have begun for this deadline, if the deadline had come
-    /// already.
+    /// The timer's handler has begun. If the handler has begun for an earlier deadline, the timer fires again for the
+    /// given deadline after the handler has returned. If the given deadline had come already, the handler may have
+    /// begun for that deadline.
     Running,
-    /// The timer fires for this deadline, but stays at its present shard, since that shard was checking the timer at
-    /// this moment. Only a call that chooses a shard ([`On::arm_at`](crate::On::arm_at)) returns this outcome. A later
-    /// call moves the timer.
+    /// The timer fires for the given deadline, but stays at its present shard, because that shard was checking the
+    /// timer. Only a call that chooses a shard ([`On::arm_at`](crate::On::arm_at)) returns this outcome. A later call
+    /// moves the timer.
     Stays,
 }
 
-/// Says in which lane a timer's ticket must be after an arming. The shard that gets the ticket fires the timer.
+/// Says in which lane (a thread's queue to a shard) a timer's ticket must be after an arming. The shard that gets the
+/// ticket fires the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The ticket may be in any lane. So the present ticket stays, if it comes early enough.
+    /// The ticket may be in any lane. So the timer's present ticket suffices if it is due early enough.
     Any,
-    /// The ticket must be in the lane that the caller has chosen. So a new ticket replaces the present ticket.
+    /// The ticket must be in the lane that the caller has chosen. So a new ticket replaces the timer's present ticket.
     Anew,
 }
 
-/// The outcome of an arming that does not wait. `None` means that the arming needs a ticket and the lane has no room
-/// for it. Then the caller waits and calls again, or insists.
+/// The outcome of an arming that does not wait. `None` means that the arming needs a ticket and the lane is full. Then
+/// the caller waits and arms again, or exceeds the lane's capacity.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The payload and the waker that are left of an owned timer that the shutdown has shut. The caller must drop the
-/// payload and wake the waker while it holds no lock.
+/// The payload and the waker that a shutdown has found in an owned timer. The caller must drop the payload and wake the
+/// waker while it holds no lock.
 #[must_use]
 pub(super) struct Remains<T> {
-    /// The payload, if the timer's handle was dropped.
+    /// The timer's payload, which must be dropped. `None` if the timer's handle still exists.
     payload: Option<T>,
-    /// The waker of a task that waits for the timer, if the handle was not dropped.
+    /// The waker of the task that waits for the timer; `None` if no task waits.
     waker: Option<Waker>,
-    /// Whether a thread waits for the end of the timer's last run. The run has ended, so that thread must be woken.
+    /// Whether a thread waits for the end of the timer's last run. The run has ended, so the caller must wake that
+    /// thread.
     is_awaited: bool,
 }
 
 impl<T> Remains<T> {
     const NOTHING: Self = Self { payload: None, waker: None, is_awaited: false };
 
-    /// Returns whether the end of the timer's last run must be announced.
+    /// Returns whether threads wait for the end of the timer's last run, so that the caller must wake them.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
@@ -112,13 +115,15 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
-    /// Queues a ticket in the calling thread's lane. With `insist`, queues it even beyond the lane's capacity.
+    /// Queues a ticket for an owned timer in the calling thread's lane. If `insist` is true, does so even beyond the
+    /// lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket in the calling thread's lane to `shard`. The present ticket may be at another shard.
+    /// Queues a ticket for an owned timer in the calling thread's lane to `shard`. The timer's present ticket may be at
+    /// another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -173,8 +178,8 @@ impl<T: Send + 'static> Timers<T> {
         self.slots().owned(index).armed_for()
     }
 
-    /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread holds the
-    /// timer at this moment: then that thread drops the payload. Must be called only once.
+    /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread checks or
+    /// fires the timer. Then that thread drops the payload. The caller may call this only once for a timer.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().owned(index).release() {
@@ -200,7 +205,7 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot does not belong to an owned
-    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads, which would sleep for ever
+    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads. They would sleep for ever
     /// otherwise.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
@@ -225,8 +230,8 @@ impl<T: Send + 'static> Timers<T> {
         Remains { payload, waker, is_awaited: waited }
     }
 
-    /// Makes all owned timers refuse every arming, in the child of a fork. Does not free dropped timers that a worker
-    /// of the parent would have freed.
+    /// Makes all owned timers refuse every arming, in the child of a fork. A timer whose handle was dropped while a
+    /// worker held it keeps its slot: the worker is in the parent.
     pub(super) fn shut_in_child(&self) {
         for index in 0..self.slots().used() {
             let timer = self.slots().owned(index);

@@ -11,18 +11,20 @@
 use crate::base::sync::Ordering;
 use std::sync::atomic::AtomicU32;
 
-/// The number of places for engines in each thread's storage. The places take 256 bytes of each thread.
+/// The number of places for engines in each thread's storage. A thread keeps its part of an engine at the engine's
+/// place. The places take 256 bytes of each thread.
 pub(super) const PLACES: usize = 32;
 
-/// The number of living engines at each place. Models do not track the counts, since they publish nothing.
+/// The number of living engines at each place, an index into each thread's storage. Models do not track these counts,
+/// because they publish nothing.
 static ENGINES: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 
-/// An engine's place. Dropping it gives the place back.
+/// An engine's place: an index into each thread's storage. Dropping the `Place` gives the place back.
 #[derive(Debug)]
 pub(super) struct Place(usize);
 
 impl Place {
-    /// Takes a place that the fewest engines have.
+    /// Takes a place (an index into each thread's storage) that the fewest engines have.
     pub(super) fn take() -> Self {
         Self::take_of(&ENGINES)
     }

@@ -27,14 +27,14 @@ use crate::lockfree::sessions::EvictionRight;
 /// The timers that a shutdown took out.
 struct Evicted<T> {
     unfired: Vec<Unfired<T>>,
-    /// The payloads and wakers that are left of owned timers. A payload is left if the timer's handle was dropped while
-    /// a worker held the timer.
+    /// The payloads and wakers that the shutdown has found in owned timers. It finds a payload if the timer's handle
+    /// was dropped while a worker fired the timer.
     remains: Vec<Remains<T>>,
 }
 
 impl<T: Send + 'static> Core<T> {
     /// Shuts the engine down. The first call returns the timers that had not fired. A later call waits until the first
-    /// call has evicted the timers, and returns nothing.
+    /// call has taken the timers out, and returns an empty list.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<T>> {
         let right = self.stop();
         let may_wait = !self.membership.must_not_wait_here();
@@ -55,7 +55,8 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Stops the workers, and makes the engine refuse timers. Only the first call returns the right to evict.
+    /// Stops the workers, and makes the engine refuse timers. Only the first call returns the right to take the armed
+    /// timers out.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
         let right = self.quiescence.stop();
         self.admission().stations().close();
@@ -74,9 +75,9 @@ impl<T: Send + 'static> Core<T> {
         unfired
     }
 
-    /// Evicts every slot that is still armed, and shuts owned timers. Returns the one-shots that had not fired. The
-    /// parkers are closed before. So if a scheduler arms a slot that the eviction has passed already, it finds its
-    /// parker closed and takes the timer back (F2).
+    /// Takes out every one-shot that is still armed, and shuts owned timers. Returns the one-shots that had not fired.
+    /// The caller has closed the engine's parkers before. So a thread that arms a slot behind this search finds its
+    /// parker closed, and takes its timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.admission().stations().count_returned(unfired.len() as u64);
@@ -108,7 +109,7 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Runs `hook` when the engine has ended, or now if it has ended already.
+    /// Runs `hook` when the engine has ended. If the engine has ended already, runs `hook` now.
     pub(crate) fn at_shutdown(&self, hook: Hook) {
         let late = if self.membership.is_forked() { Some(hook) } else { self.hooks.keep(hook) };
         if let Some(hook) = late {

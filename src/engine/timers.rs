@@ -20,20 +20,20 @@ pub(crate) struct Timers<T> {
     pub(super) admission: Admission,
     /// The function that clones the payload of an owned timer for the handler. It is set before the first owned timer.
     clone_payload: OnceLock<fn(&T) -> T>,
-    /// The function that takes a waiting task's waker out of the payload of an owned timer. It is set if payloads have
-    /// wakers.
+    /// The function that takes a waiting task's waker out of the payload of an owned timer. It is not set if payloads
+    /// have no wakers.
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Makes the timers of a new engine on `set`. The admission uses the slots of the slab: each slot that the
-    /// admission gives out has a cell for a payload.
+    /// Makes the timers of a new engine on `set`. Each timer gets a slot of `slab`, which has a cell for the timer's
+    /// payload.
     pub(super) fn new(slab: Slab<T>, set: &StdArc<ShardSet>, lane_capacity: u64) -> Self {
         let admission = Admission::new(set, StdArc::clone(slab.slots()), lane_capacity);
         Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
     }
 
-    /// Returns the admission of these timers, which does not depend on the payload.
+    /// Returns the part of these timers that does not depend on the payload's type: their slots and lanes.
     #[inline(always)]
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission

@@ -8,13 +8,14 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
 
-/// The time between two checks whether another thread has armed a timer. The checks are made while a future waits and
-/// no timer is pending.
+/// The time between two checks for a timer that another thread has armed. `block_on` makes these checks while the
+/// future waits and no timer is pending.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 impl DrivenShards {
     /// Runs a future to its end on the calling thread. Whenever the future waits and nothing has woken it, the call
-    /// moves time forward to the next timer. Inside the future, the functions of `tourbillon::future` use these shards.
+    /// moves time forward to the next timer. Inside the future, the functions of `tourbillon::future` use the shards of
+    /// `self`.
     ///
     /// If no timer is pending, the call waits until another thread wakes the future or arms a timer. It looks for a
     /// timer once a millisecond. The clock does not wait for other threads: it also moves on while other threads work
@@ -80,7 +81,7 @@ impl fmt::Display for NeverWoken {
 
 impl std::error::Error for NeverWoken {}
 
-/// Records whether the future was woken since its last poll, and wakes the polling thread.
+/// Records whether a future was woken since its last poll, and wakes the thread that polls the future.
 #[derive(Default)]
 struct Woken {
     is_set: Mutex<bool>,

@@ -8,7 +8,8 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// The longest delay of a tick that does not count as missed. If a tick of the engine is longer, that is the limit.
+/// The longest lateness with which a tick of an interval counts as in time. If the engine's own tick is longer than
+/// this, the engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
 /// Returns the moment of the next tick. The last tick was due at `due`, and is taken at `now`.
@@ -39,13 +40,13 @@ impl fmt::Display for ZeroPeriod {
 
 impl std::error::Error for ZeroPeriod {}
 
-/// A source of ticks. The first tick is at the interval's start, and one tick follows each period from then on.
+/// A source of ticks. The first tick is at the interval's start. From then on, a tick comes after each period.
 ///
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is *missed* if it is taken more than 5 ms late. If a tick of the engine is longer than 5 ms, that is the
-/// limit; if the period is shorter, the period is the limit. Missed ticks are made up for ([`Missed::Burst`]) unless
+/// A tick is *missed* if it is taken more than 5 ms late. The engine's tick is the limit if it is longer than 5 ms. The
+/// period is the limit if it is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless
 /// [`set_missed`](Self::set_missed) sets another policy.
 ///
 /// # Examples

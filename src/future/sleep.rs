@@ -26,7 +26,7 @@ impl fmt::Display for ShutDown {
 
 impl std::error::Error for ShutDown {}
 
-/// Returns the result of a wait for a future that cannot return an error. Panics with the error instead.
+/// Returns the value of `outcome`. Panics if `outcome` is an error, for callers that cannot return the error.
 pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     match outcome {
         Ok(result) => result,
@@ -34,8 +34,8 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     }
 }
 
-/// A future that completes at its deadline, or later by less than a tick and a wake-up; never earlier. A complete sleep
-/// stays complete until it is [`reset`](Self::reset).
+/// A future that completes at its deadline, or later by less than a tick and a wake-up. It never completes earlier. A
+/// complete sleep stays complete until it is [`reset`](Self::reset).
 ///
 /// A sleep arms a timer only when it is polled, and only if its deadline has not passed by then. A sleep need not be
 /// pinned. Dropping a sleep disarms it.
@@ -48,7 +48,7 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
 /// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
 /// [`try_wait`](Self::try_wait), which returns an error instead. The process's own engine is never shut down. A sleep
-/// until [`Timestamp::MAX`] does not panic, since it is meant to wait for ever.
+/// until [`Timestamp::MAX`] does not panic, because it is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -75,12 +75,13 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 pub struct Sleep {
     source: Source,
     deadline: Timestamp,
-    /// The timer. The first poll that finds the future pending makes it.
+    /// The timer that wakes the task; `None` before the first poll that finds the deadline ahead.
     timer: Option<Timer<Wakeup>>,
-    /// The deadline for which the timer was armed last. `None` if the timer was never armed, or was disarmed since.
+    /// The deadline for which the timer was armed last. `None` if the timer was never armed, or was disarmed after its
+    /// last arming.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was in the future when it was set or checked. If so, polls ask only whether the timer has
-    /// fired, and read no clock.
+    /// Whether the deadline was in the future when it was set or checked last. If true, polls only check whether the
+    /// timer has fired, and read no clock.
     is_ahead: bool,
     /// The sleep of tokio that stands in for the timer while the clock of the runtime is paused.
     #[cfg(feature = "test-util")]
@@ -113,8 +114,8 @@ impl Sleep {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes when the sleep completes. Unlike a poll of the sleep, it does not panic if the engine is shut down
-    /// during the wait.
+    /// Completes when the sleep completes. If the engine is shut down during the wait, this method returns an error,
+    /// where a poll of the sleep panics.
     ///
     /// # Errors
     ///
@@ -137,8 +138,8 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives the sleep another deadline. If the sleep was polled and has not woken its task since then, it wakes the
-    /// task at the new deadline, without another poll.
+    /// Gives the sleep another deadline. If the sleep has a polling task that it has not woken yet, it wakes the task
+    /// at the new deadline, without another poll.
     ///
     /// # Time complexity
     ///
@@ -174,8 +175,8 @@ impl Sleep {
         self.reset(self.now() + delay);
     }
 
-    /// Disarms the sleep: it neither completes nor wakes its task until it is [`reset`](Self::reset). The exception is
-    /// a shutdown of the engine, which wakes the task. To make a sleep that is disarmed from the start, sleep until
+    /// Disarms the sleep. Until it is [`reset`](Self::reset), the sleep neither completes nor wakes its task. Only a
+    /// shutdown of the engine wakes the task. To make a sleep that is disarmed from the start, sleep until
     /// [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();
@@ -232,8 +233,8 @@ impl Sleep {
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
-    /// Returns the timer, and makes it if the sleep has none. If the engine is full, wakes the task, so that it polls
-    /// again.
+    /// Returns the sleep's timer, and makes the timer at the first call. If the engine is full, returns `None` and
+    /// wakes the task, so that the task polls again.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {

@@ -20,14 +20,15 @@ use core::time::Duration;
 pub(super) enum Source {
     /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
-    /// The engine that a tokio runtime turns.
+    /// The engine on the shards that a task of a tokio runtime turns.
     #[cfg(feature = "tokio")]
     Runtime(Handle<Wakeup>),
     Given(Handle<Wakeup>),
 }
 
 impl Source {
-    /// Whether the engine is that of a tokio runtime, whose clock a test may pause.
+    /// Returns whether the engine is on shards that a tokio runtime turns. A test may pause the clock of such a
+    /// runtime.
     #[cfg(feature = "test-util")]
     pub(super) fn is_runtime(&self) -> bool {
         matches!(self, Self::Runtime(_))
@@ -85,8 +86,9 @@ pub fn global() -> &'static Handle<Wakeup> {
     })
 }
 
-/// Returns the engine for futures on the current shards: those that the thread has entered, or else those of its tokio
-/// runtime, or else the process's own.
+/// Returns the engine for futures that the calling thread uses. It is on the shards that the thread has entered. If the
+/// thread has entered none, it is on the shards of the thread's tokio runtime. Otherwise it is on the process's own
+/// shards.
 #[inline]
 pub(super) fn current() -> Source {
     if let Some(shards) = shards::entered() {

@@ -61,19 +61,19 @@ pin_project! {
     }
 }
 
-/// The limit on the time of a future.
+/// The state of a limit on the time of a future.
 #[derive(Debug)]
 enum Limit {
-    /// The inner future was not pending yet.
+    /// No poll has found the inner future pending yet, so the limit has no timer.
     Ahead(Option<Source>, End),
     Begun(Sleep),
 }
 
-/// The end of the time of a future.
+/// When the time of a limited future ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     At(Timestamp),
-    /// The time from the first poll that finds the future pending.
+    /// The time ends this long after the first poll that finds the future pending.
     After(Duration),
 }
 
@@ -98,7 +98,8 @@ impl Limit {
 }
 
 impl<F> Timeout<F> {
-    /// A limit on the engine of `source`, or of the thread that finds the inner future pending first.
+    /// Makes a timeout on the engine of `source`. If `source` is `None`, the timeout uses the engine of the thread that
+    /// first finds the inner future pending.
     #[inline]
     pub(super) fn new(future: F, source: Option<Source>, end: End) -> Self {
         Self { future, limit: Limit::Ahead(source, end) }
@@ -109,7 +110,7 @@ impl<F> Timeout<F> {
         &self.future
     }
 
-    /// Returns a reference to the inner future.
+    /// Returns a mutable reference to the inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }

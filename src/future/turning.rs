@@ -10,10 +10,11 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-/// The number of timers of each engine that one turn handles. Between two turns, the other tasks of the runtime run.
+/// The greatest number of timers of each engine that one turn of the shard handles. Between two turns, the other tasks
+/// of the runtime run.
 const BUDGET: usize = 1_024;
-/// The longest sleep of the task at a time. A longer sleep is divided, since not every timer of a runtime can count
-/// centuries.
+/// The longest single sleep of the task that turns a shard. A longer wait is divided into several sleeps, because not
+/// every runtime's timer can count centuries.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 impl LoopShard {
@@ -92,14 +93,14 @@ impl LoopShard {
     }
 }
 
-/// The bell of a turning task. A thread that arms an earlier timer rings the bell, which wakes the task.
+/// Wakes the task that turns a shard. A thread that arms an earlier timer rings this bell.
 pub(crate) struct Bell(ModelledMutex<Rope>);
 
 #[derive(Default)]
 struct Rope {
-    /// Whether the bell has rung since the task last waited.
+    /// Whether the bell has rung after the task's last wait began.
     has_rung: bool,
-    /// The waker of the task, while the task waits.
+    /// The waker of the turning task; `None` while the task does not wait.
     waits: Option<Waker>,
 }
 
@@ -120,8 +121,8 @@ impl Bell {
         }
     }
 
-    /// Waits until the bell rings or `sleep` ends. Returns false if it did not wait: the bell had rung since the last
-    /// wait, or `sleep` had ended already.
+    /// Waits until the bell rings or `sleep` ends. Returns false without a wait if the bell had rung after the last
+    /// wait, or if `sleep` had ended.
     pub(crate) async fn rung_or(&self, sleep: impl Future) -> bool {
         let mut sleep = pin!(sleep);
         let mut has_waited = false;
@@ -135,8 +136,8 @@ impl Bell {
         .await
     }
 
-    /// Returns whether the bell has rung since the last wait. If not, registers the task, so that the next ring wakes
-    /// it.
+    /// Returns whether the bell has rung after the last wait. If it has not, stores the task's waker, so that the next
+    /// ring wakes the task.
     fn take_ring(&self, cx: &Context<'_>) -> bool {
         let task = cx.waker().clone();
         let former = {
@@ -152,7 +153,7 @@ impl Bell {
     }
 }
 
-/// Lets other tasks run: completes when the runtime polls the task the next time.
+/// Lets the runtime's other tasks run. Completes when the runtime polls the calling task the next time.
 async fn let_the_others_go_on() {
     let mut is_second = false;
     poll_fn(|cx| {

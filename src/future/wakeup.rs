@@ -30,7 +30,7 @@ pub(super) fn wake_up() -> Handler<Wakeup> {
     })
 }
 
-/// Takes the waker out, so that a shutdown can wake the task.
+/// Takes the waker out of the payload, so that a shutdown can wake the waiting task.
 pub(super) fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
     wakeup.cell.take()
 }

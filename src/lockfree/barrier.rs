@@ -43,7 +43,7 @@ const UNASKED: u32 = 0;
 const REGISTERED: u32 = 1;
 const REFUSED: u32 = 2;
 
-/// The system calls behind the barrier.
+/// The system calls that `Barrier`, a pair of fences, needs.
 pub(crate) trait System {
     /// Registers the process for barriers. Returns false if the system refuses.
     fn register(&self) -> bool;
@@ -51,7 +51,7 @@ pub(crate) trait System {
     fn fence_all_threads(&self) -> bool;
 }
 
-/// The state of the process's registration: `UNASKED`, `REGISTERED` or `REFUSED`.
+/// The state of the process's registration for the system's barrier: `UNASKED`, `REGISTERED` or `REFUSED`.
 #[derive(Debug)]
 pub(crate) struct Registration {
     state: AtomicU32,
@@ -115,8 +115,8 @@ impl Registration {
 /// light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
-    /// Whether the light side executes no instruction, as with `membarrier`. Models set it for properties that must
-    /// hold without a light fence.
+    /// Whether the light fence executes no instruction, as with `membarrier`. Models set this field for properties that
+    /// must hold without a light fence.
     #[cfg(all(test, tourbillon_loom))]
     is_light_side_missing: bool,
 }
@@ -131,21 +131,21 @@ impl Barrier {
         Self {}
     }
 
-    /// Passes the light fence, on the side that runs often.
+    /// Passes the light fence. The side that runs often calls this method.
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
-    /// Passes the heavy fence, on the side that runs rarely.
+    /// Passes the heavy fence. The side that runs rarely calls this method.
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);
     }
 }
 
-/// The fences in a model, which has no system calls: both sides are `SeqCst` fences.
+/// The pair of fences in a model. A model has no system calls, so both fences are `SeqCst` fences.
 #[cfg(all(test, tourbillon_loom))]
 impl Barrier {
     pub(crate) fn new() -> Self {
@@ -178,8 +178,8 @@ pub(crate) fn register() {}
 #[cfg(not(all(test, tourbillon_loom)))]
 static PROCESS: Registration = Registration::new();
 
-/// Returns whether the process is not registered yet. If so, [`register`] should be called on a thread of its own,
-/// since no other thread should wait for it.
+/// Returns whether the process is not registered for the system's barrier yet. If true, [`register`] should be called
+/// on a thread of its own, because it takes long.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn wants_registration() -> bool {
     PROCESS.is_unasked()

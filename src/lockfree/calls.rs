@@ -33,11 +33,12 @@
 use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc, UnsafeCell};
 use core::ptr;
 
-/// The call of one station: a flag, and a link in the shard's list of calls that are out.
+/// The call of a station (one engine's part of a shard). By its call, a resting station asks the shard's leader for a
+/// turn.
 #[derive(Debug)]
 pub(crate) struct Call {
     is_out: AtomicBool,
-    /// The link to the call that was put out before this call.
+    /// The next older call in the shard's list of calls.
     next: UnsafeCell<*const Call>,
 }
 
@@ -58,7 +59,7 @@ impl Call {
     }
 }
 
-/// The list of the calls to one shard that are out.
+/// The list of stations (engines' parts of one shard) that have called the shard's leader.
 #[derive(Debug)]
 pub(crate) struct Calls {
     latest: AtomicPtr<Call>,
@@ -69,8 +70,8 @@ impl Calls {
         StdArc::new(Self { latest: AtomicPtr::new(ptr::null_mut()) })
     }
 
-    /// Puts a call out. Returns false if the call is out already. If it returns true, the caller must wake the shard
-    /// afterwards.
+    /// Adds a call to the list. Returns false if the list already has the call. If it returns true, the caller must
+    /// wake the shard afterwards.
     pub(crate) fn put(&self, call: &StdArc<Call>) -> bool {
         // Ordering: AcqRel. Release [C5]: the caller's changes. Acquire [C7]: the link was read.
         if call.is_out.swap(true, Ordering::AcqRel) {
@@ -92,14 +93,15 @@ impl Calls {
         }
     }
 
-    /// Returns whether the list of calls is empty. The leader asks between the announcement of its sleep and the sleep
-    /// (C4).
+    /// Returns whether the list of calls is empty. The shard's leader checks this after it has announced its sleep and
+    /// before it sleeps (C4).
     pub(crate) fn is_empty(&self) -> bool {
         // Ordering: Relaxed [C4]. The fences order this load.
         self.latest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes in all calls of the list, and passes their numbers to `each`. Only the shard's leader calls it.
+    /// Takes all calls out of the list, and passes their numbers to `each`. Only the shard's leader may call this
+    /// method.
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         if self.is_empty() {
             return;

@@ -91,59 +91,60 @@ use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
 const AWAKE: u64 = 0;
-/// The word of a loop that must look at its lanes in its next turn, at any time. No announcement is this early.
+/// The word of a parker whose loop must check its lanes in its next turn, whatever the time.
 const AT_ONCE: u64 = 1;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
-/// The value of `sleeper` before any thread has slept on the parker.
+/// The value of `Parker::sleeper` before any thread has slept on the parker.
 const NOBODY: u64 = u64::MAX;
 
-/// The result of `notify`. It tells whether the engine still takes timers.
+/// The result of notifying a shard about a new ticket. It says whether the engine still takes timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The shard will look at its lanes in time.
+    /// The engine takes timers. The shard will drain its lanes before the ticket is due.
     Open,
-    /// The engine is shut down. The shard may never look at the engine's lanes again.
+    /// The engine is shut down. The shard may never drain the engine's lanes again.
     Closed,
 }
 
-/// The parkers on which a thread announces one sleep.
+/// The parkers (the words on which a thread sleeps) that announce one sleep of a shard's leader.
 pub(crate) trait Parkers {
-    /// Calls `visit` for each of the parkers.
+    /// Calls `visit` for each parker that announces the sleep.
     fn visit(&self, visit: impl FnMut(&Parker));
 }
 
-/// The sleep of a thread on several parkers.
+/// A sleep of a thread that several parkers announce. Any of these parkers can end the sleep.
 pub(crate) trait Sleep: Parkers {
-    /// Drains the lanes once more. Returns false if a ticket in them is due before the announced moment (K1).
+    /// Drains the lanes once more. Returns false if a drained ticket is due before the announced end of the sleep (K1).
     fn may_sleep(&mut self) -> bool;
 
-    /// Sleeps by [`park`]. Returns false if the thread need not sleep because the announced moment has come.
+    /// Sleeps by a call of [`park`]. Returns false without sleeping if the announced end of the sleep has come.
     fn park(&mut self) -> bool;
 }
 
 /// Lets thread `n` of the roster sleep once. Announces the sleep until `until`, parks if the thread may sleep, and
 /// withdraws the announcement. Returns whether the thread slept.
 ///
-/// Another thread may sleep on these parkers later. A wake-up that was meant for the earlier thread then wakes the
-/// later thread for nothing. This is harmless, since the later thread looks at the lanes again.
+/// Another thread may sleep on the same parkers later. A wake-up that was meant for the earlier thread then wakes the
+/// later thread for nothing. This is harmless, because the later thread drains the lanes again.
 pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce(sleep, n, until) && sleep.may_sleep() && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// Lets thread `n` take a nap. Works like [`sleep`], but without the fence and the last look at the lanes: the nap ends
-/// before a ticket that was missed can be due (K4).
+/// Lets thread `n` take a nap, a sleep of a millisecond at most. Works like [`sleep`], but without the fence and
+/// without another drain of the lanes. A missed ticket is due only after the nap (K4).
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// Announces on all parkers that sleeper `n` of the roster sleeps until `until`. The caller drains the lanes once more
-/// afterwards (K1). Returns false if an engine was shut down: then the caller withdraws the announcements.
+/// Announces on all `parkers` that sleeper `n` of the roster (the list of sleepers) sleeps until `until`. The caller
+/// drains the lanes once more afterwards (K1). Returns false if an engine was shut down. Then the caller withdraws the
+/// announcements.
 pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let announced = announce_quietly(parkers, n, until);
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
@@ -151,7 +152,7 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
     announced
 }
 
-/// Passes the heavy fence between the announcements of rests and the drains that follow.
+/// Passes the heavy fence. The caller has announced the rests of some stations, and then drains their lanes.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
@@ -163,13 +164,13 @@ fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) 
     announced
 }
 
-/// Withdraws the announcements from all parkers.
+/// Withdraws the announcement of a sleep from all `parkers`.
 pub(crate) fn withdraw(parkers: &impl Parkers) {
     parkers.visit(Parker::withdraw);
 }
 
-/// Parks the calling thread until a parker is notified, or for `timeout`. It may return early; the caller looks at the
-/// lanes again.
+/// Parks the calling thread until another thread changes a parker's word, or for `timeout`. The call may return early,
+/// so the caller drains the lanes again.
 pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     let mut is_disturbed = false;
     sleep.visit(|parker| is_disturbed |= parker.is_disturbed());
@@ -182,22 +183,24 @@ pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     }
 }
 
-/// Lowers a loop's announcements on all parkers to `until`. The announcements stay in force.
+/// Makes the announced sleep of a loop end at `until`, on all `parkers`. A parker that announces an earlier moment
+/// keeps it.
 pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
     parkers.visit(|parker| parker.lower(until));
 }
 
-/// The moment of a shard's next look at its lanes. Earlier moments compare as less.
+/// The moment at which a shard will drain its lanes next. Earlier moments compare as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard looks in its next turn: it is awake or closed, or another thread has asked for a look at once.
+    /// The shard drains its lanes in its next turn. It is awake or closed, or another thread has asked for that.
     AtOnce,
-    /// The shard looks at this moment, or earlier.
+    /// The shard drains its lanes at this moment, or earlier.
     At(Timestamp),
 }
 
 impl Look {
-    /// Returns the moment of the look: the start of the tick at which tickets for the announced moment are due.
+    /// Returns the moment at which the shard drains its lanes. This is the start of the tick at which tickets for the
+    /// announced moment are due.
     pub(crate) fn moment(self, tick: TickLength) -> Timestamp {
         match self {
             Self::AtOnce => Timestamp::ZERO,
@@ -205,7 +208,8 @@ impl Look {
         }
     }
 
-    /// Returns how long the look has been overdue at `now`. Returns zero for [`AtOnce`](Self::AtOnce).
+    /// Returns for how long the shard should have drained its lanes, as of `now`. Returns zero for
+    /// [`AtOnce`](Self::AtOnce).
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
             Self::At(_) => now - self.moment(tick),
@@ -214,8 +218,8 @@ impl Look {
     }
 }
 
-/// Connects a station's parker to the shard: it has the station's call, and the parker on which the shard's leader
-/// announces its own sleep.
+/// Connects the parker of a station (one engine's part of a shard) to its shard. Through it, a producer calls the
+/// resting station and wakes the shard's leader.
 #[derive(Debug)]
 struct Door {
     call: StdArc<Call>,
@@ -223,15 +227,17 @@ struct Door {
     shard: StdArc<Parker>,
 }
 
-/// The word with which the producers of one station compare their deadlines, to decide whether to wake the shard.
+/// The word that announces until when a shard sleeps. A producer compares its deadline with the word, to decide whether
+/// to wake the shard.
 #[derive(Debug)]
 pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
     barrier: Barrier,
     roster: StdArc<Roster>,
-    /// The number, on the roster, of the thread that sleeps on this parker.
+    /// The number of the thread that sleeps on this parker. The roster lists threads by these numbers.
     sleeper: AtomicU64,
-    /// The connection to the shard. Only the parker of a station that may rest has it.
+    /// The connection to the shard. `None` unless this is the parker of a station (one engine's part of a shard) that
+    /// may rest.
     door: Option<Door>,
     unparks: CachePadded<AtomicU64>,
 }
@@ -248,26 +254,27 @@ impl Parker {
         }
     }
 
-    /// Makes the parker of a station that may rest ([`rest`](Self::rest)).
+    /// Makes the parker of a station (one engine's part of a shard) that may rest. A resting station takes part in no
+    /// turn: see [`rest`](Self::rest).
     pub(crate) fn of_station(roster: StdArc<Roster>, calls: &StdArc<Calls>, shard: &StdArc<Self>) -> Self {
         let (calls, shard) = (StdArc::clone(calls), StdArc::clone(shard));
         Self { door: Some(Door { call: Call::new(), calls, shard }), ..Self::new(roster) }
     }
 
-    /// Returns the number of the station's call, or `None` if the station never rests.
+    /// Returns the number by which the station calls its shard. Returns `None` if the station never rests.
     pub(crate) fn call_number(&self) -> Option<usize> {
         self.door.as_ref().map(|door| door.call.number())
     }
 
-    /// Announces that the shard's leader looks at this station's lanes at `until`, or earlier if the station's call is
-    /// put out. The caller then passes [`fence_rests`] and drains the lanes once more (K1). Returns false if the engine
-    /// was shut down.
+    /// Announces that the shard's leader will drain the lanes of this station at `until`. A call of the station makes
+    /// the leader drain them earlier. The caller then passes [`fence_rests`] and drains the lanes once more (K1).
+    /// Returns false if the engine was shut down.
     pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
         self.announce(usize::MAX, until)
     }
 
-    /// Announces that thread `n` of the roster is going to sleep, and must be woken for deadlines before `until`. The
-    /// caller fences afterwards. Returns false if the engine was shut down.
+    /// Announces that thread `n` of the roster is going to sleep. Other threads must wake it for deadlines before
+    /// `until`. The caller passes a fence afterwards. Returns false if the engine was shut down.
     fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
         // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
@@ -278,7 +285,7 @@ impl Parker {
         self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Withdraws the announcement: the shard is awake again.
+    /// Withdraws the announcement of a sleep, because the shard is awake again.
     pub(crate) fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let mut until = self.wake_at.load(Ordering::Relaxed);
@@ -293,7 +300,8 @@ impl Parker {
         }
     }
 
-    /// Lowers a loop's announcement to `until`, for tickets that the loop itself has found since the announcement.
+    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets after the
+    /// announcement.
     fn lower(&self, until: Timestamp) {
         let until = until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN);
         // Ordering: Relaxed. A hint for the CAS.
@@ -307,7 +315,7 @@ impl Parker {
         }
     }
 
-    /// Returns the moment at which the shard looks at its lanes at the latest. Returns `None` if the shard sleeps until
+    /// Returns the moment at which the shard drains its lanes at the latest. Returns `None` if the shard sleeps until
     /// it is woken.
     pub(crate) fn looks_at(&self) -> Option<Look> {
         // Ordering: Relaxed. A loop's own thread reads its own word, or the word of a thread that wakes the loop
@@ -319,14 +327,14 @@ impl Parker {
         }
     }
 
-    /// Returns whether another thread has removed the announcement.
+    /// Returns whether another thread has removed the announcement of the sleep.
     fn is_disturbed(&self) -> bool {
         // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
         // the stores that the waker made before the unpark.
         matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
     }
 
-    /// Wakes the shard if it would sleep beyond `deadline`. Called after a push.
+    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket for that deadline.
     #[inline]
     pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
@@ -366,13 +374,13 @@ impl Parker {
         if until == CLOSED { Notified::Closed } else { Notified::Open }
     }
 
-    /// Wakes the shard if it sleeps, even if it would wake soon by itself.
+    /// Wakes the shard if it sleeps, whatever the announced end of the sleep.
     pub(crate) fn wake_if_asleep(&self) {
         let _ = self.notify(Timestamp::ZERO);
     }
 
-    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. A fence orders the caller's changes
-    /// before the call of `wanted` (F1).
+    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. Before the call of `wanted`, a fence
+    /// publishes the caller's changes (F1).
     pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
         // Ordering: light fence [F1]: the caller's changes are before the look.
         self.barrier.light();
@@ -392,7 +400,7 @@ impl Parker {
         self.unpark();
     }
 
-    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, since the child
+    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, because the child
     /// has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
@@ -404,14 +412,14 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Puts the station's call out, if the station may rest. Returns true if the call was not out before: then the
-    /// caller must wake the shard afterwards.
+    /// Puts the station's call into the shard's list of calls, if the station may rest. Returns true if the list did
+    /// not have the call. Then the caller must wake the shard afterwards.
     fn call(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
     }
 
-    /// Wakes the thread that sleeps on this parker. For a station that may rest, puts its call out and wakes the shard.
-    /// The caller has changed the word before.
+    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station that may rest, first puts the
+    /// station's call into the shard's list. The caller has changed the word before.
     fn unpark(&self) {
         if let Some(door) = &self.door {
             // The call is put out once more: the leader may have taken the earlier call in, and the station may rest
@@ -426,7 +434,7 @@ impl Parker {
         self.roster.wake(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
-    /// Returns how often a producer woke the shard through this parker.
+    /// Returns the number of times that a producer woke the shard through this parker.
     pub(crate) fn unparks(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.unparks.load(Ordering::Relaxed)

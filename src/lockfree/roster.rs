@@ -20,53 +20,54 @@ use crate::base::fork::ForkLock;
 use crate::base::sync::{ModelledMutexGuard, OnceLock, StdArc, ThreadKey, this_thread, thread};
 use core::fmt;
 
-/// A function of the program that wakes a loop. It does not panic.
+/// A function of the program that wakes an event loop. It does not panic.
 pub(crate) type WakeFn = dyn Fn() + Send + Sync;
 
-/// Describes how to wake a loop.
+/// Says how other threads wake an event loop of the program.
 #[derive(Clone)]
 pub(crate) struct Waking {
     pub(crate) function: StdArc<WakeFn>,
-    /// Whether the loop is a task. A task must be woken from its own thread, too, since it does not read the parkers'
-    /// words again before it waits.
+    /// Whether the loop is a task of an asynchronous runtime. A task must be woken from its own thread, too: it does
+    /// not read the parkers' words again before it waits.
     pub(crate) is_of_task: bool,
 }
 
-/// All sleepers of a set of shards, by number: threads, or loops.
+/// The list of all sleepers of a set of shards, by their numbers. The sleepers are threads, or event loops of the
+/// program.
 #[derive(Debug)]
 pub(crate) struct Roster {
     threads: Box<[OnceLock<thread::Thread>]>,
     loops: Box<[Place]>,
 }
 
-/// The entry for a loop.
+/// The roster's entry for the event loop of one shard.
 #[derive(Debug)]
 struct Place(ForkLock<Occupant>);
 
 type Guard<'a> = ModelledMutexGuard<'a, Occupant>;
 
-/// The data about the loop that has taken a place.
+/// The data about the event loop that turns a shard: how to wake the loop, and its thread.
 #[derive(Default)]
 struct Occupant {
     is_taken: bool,
-    /// The thread on which the loop was last driven.
+    /// The thread on which the loop was last turned; `None` before the first turn.
     runs_on: Option<ThreadKey>,
     waking: Option<Waking>,
 }
 
 impl Roster {
-    /// Makes a roster for `threads` threads.
+    /// Makes a roster (a list of sleepers) for `threads` threads.
     pub(crate) fn new(threads: usize) -> StdArc<Self> {
         StdArc::new(Self { threads: (0..threads).map(|_| OnceLock::new()).collect(), loops: Box::new([]) })
     }
 
-    /// Makes a roster for `loops` loops.
+    /// Makes a roster (a list of sleepers) for `loops` event loops.
     pub(crate) fn of_loops(loops: usize) -> StdArc<Self> {
         let place = |_| Place(ForkLock::new(Occupant::default()));
         StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })
     }
 
-    /// Returns the number of threads.
+    /// Returns the number of threads on the roster.
     pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
@@ -87,18 +88,18 @@ impl Roster {
         }
     }
 
-    /// Returns whether the sleepers are loops.
+    /// Returns whether the sleepers on the roster are event loops, not threads.
     pub(crate) fn is_of_loops(&self) -> bool {
         !self.loops.is_empty()
     }
 
-    /// Gives place `n` to a loop. Returns false if another loop has the place.
+    /// Gives entry `n` of the roster to an event loop. Returns false if another loop has the entry.
     pub(crate) fn take_place(&self, n: usize) -> bool {
         let take = |mut occupant: Guard<'_>| !core::mem::replace(&mut occupant.is_taken, true);
         self.occupant(n).is_some_and(take)
     }
 
-    /// Makes place `n` vacant, since its loop has ended.
+    /// Makes entry `n` of the roster vacant, because its loop has ended.
     pub(crate) fn leave_place(&self, n: usize) {
         let left = self.occupant(n).map(|mut occupant| core::mem::take(&mut *occupant));
         // This happens outside of the lock, since dropping the wake function may run code of the user.
@@ -127,18 +128,18 @@ impl Roster {
         self.loops.iter().position(runs_here)
     }
 
-    /// Returns whether all places are taken.
+    /// Returns whether each entry of the roster belongs to a loop.
     pub(crate) fn is_full(&self) -> bool {
         self.loops.iter().all(Place::is_taken)
     }
 
-    /// Returns whether a loop has taken place `n`.
+    /// Returns whether entry `n` of the roster belongs to a loop.
     pub(crate) fn is_taken(&self, n: usize) -> bool {
         self.loops.get(n).is_some_and(Place::is_taken)
     }
 
-    /// Locks place `n` and returns its data. Returns `None` if no place has this number, or if this is the child of a
-    /// fork and the place is locked for ever.
+    /// Locks entry `n` and returns its data. Returns `None` if the roster has no such entry. Also returns `None` in the
+    /// child of a fork if the lock is held for ever.
     fn occupant(&self, n: usize) -> Option<Guard<'_>> {
         self.loops.get(n)?.0.lock()
     }

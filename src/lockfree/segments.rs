@@ -8,7 +8,7 @@ use core::ptr;
 #[cfg(not(all(test, tourbillon_loom)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-/// An element of a segmented array. It can allocate a segment of itself.
+/// An element of an array that grows by segments. The trait allocates a segment of such elements.
 pub(crate) trait Segment: Sized {
     /// Allocates `len` elements in their initial state. Where possible, the system backs the memory only when it is
     /// touched.
@@ -59,7 +59,8 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// log2 of the number of elements in a segment. It is lower for large elements.
+    /// The base-2 logarithm of the number of elements in a segment. It is lower for large elements, so that segments
+    /// stay small.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
@@ -67,7 +68,7 @@ impl<S> Segments<S> {
         }
         bits
     };
-    /// The number of elements in a segment.
+    /// The number of elements in a segment of the array.
     const LEN: usize = 1 << Self::BITS;
 }
 

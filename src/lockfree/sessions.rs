@@ -61,7 +61,8 @@ const SESSIONS: u64 = EVICTED - 1;
 #[must_use = "the engine's timers are returned by the holder of this"]
 pub(crate) struct EvictionRight(());
 
-/// The word of one engine: the count of its sessions, and how far its end has come.
+/// The word of one engine: the number of sessions under way, and the progress of the shutdown. A session is the time in
+/// which a worker fires one chunk of timers.
 #[derive(Debug)]
 pub(crate) struct Sessions(CachePadded<AtomicU64>);
 
@@ -70,14 +71,15 @@ impl Sessions {
         Self(CachePadded::new(AtomicU64::new(0)))
     }
 
-    /// Begins a session. The worker fires only while `is_stopping` is false, and then calls `end`.
+    /// Begins a session, in which a worker fires timers. The worker stops when `is_stopping` returns true. At the end
+    /// it calls `end`.
     pub(crate) fn begin(&self) {
         // Ordering: Relaxed. Nothing is handed over; E2 relies on the order of changes of this word.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a session. Returns true if the engine stops and this was its last session: then the caller wakes the
-    /// waiting threads.
+    /// Ends a session. Returns true if the engine stops and no session is left. Then the caller wakes the waiting
+    /// threads.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         // Ordering: Release [E4]. Pairs with `is_quiescent`.
@@ -86,7 +88,7 @@ impl Sessions {
         before & STOPPING != 0 && before & SESSIONS == 1
     }
 
-    /// Returns whether the engine stops. Called inside a session, which then must fire nothing more.
+    /// Returns whether the engine stops. A session that gets true must fire no more timers.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
         // Ordering: Relaxed. The value is not older than the session's own `begin` (E2). A later stop waits for this
@@ -94,26 +96,27 @@ impl Sessions {
         self.0.load(Ordering::Relaxed) & STOPPING != 0
     }
 
-    /// Stops the engine. The first caller gets the right to evict, later callers get `None`.
+    /// Stops the engine. The first caller gets the right to take the engine's armed timers out. Later callers get
+    /// `None`.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
         // Ordering: Relaxed. Nothing is handed over; E1 and E2 rely on the order of changes of this word.
         let before = self.0.fetch_or(STOPPING, Ordering::Relaxed);
         (before & STOPPING == 0).then_some(EvictionRight(()))
     }
 
-    /// Returns whether all sessions have ended. Called after `stop`: no later session fires.
+    /// Returns whether all sessions have ended. The caller has called `stop` before, so no later session fires a timer.
     pub(crate) fn is_quiescent(&self) -> bool {
         // Ordering: Acquire [E4]. Pairs with `end`.
         self.0.load(Ordering::Acquire) & SESSIONS == 0
     }
 
-    /// Records that the engine's timers were evicted, so that a second shutdown may return.
+    /// Records that the engine's timers were taken out, so that a second shutdown may return.
     pub(crate) fn evicted(&self, EvictionRight(()): EvictionRight) {
         // Ordering: Release [E5]. Pairs with `has_evicted`.
         self.0.fetch_or(EVICTED, Ordering::Release);
     }
 
-    /// Returns whether the first shutdown has evicted the engine's timers.
+    /// Returns whether the first shutdown has taken the engine's timers out.
     pub(crate) fn has_evicted(&self) -> bool {
         // Ordering: Acquire [E5]. Pairs with `evicted`.
         self.0.load(Ordering::Acquire) & EVICTED != 0

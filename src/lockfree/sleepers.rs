@@ -38,7 +38,7 @@ use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
-/// The bits of a pool's threads, and the roster by which threads are woken.
+/// A bit for each thread of a pool, set while the thread sleeps. The roster lists the threads, and wakes them.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     asleep: Box<[AtomicU64]>,
@@ -51,8 +51,8 @@ impl Sleepers {
         Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
     }
 
-    /// Lets the calling thread, number `n` of the roster, sleep until it is woken. Does not sleep if `finds_work`
-    /// returns true: it looks for work once more.
+    /// Lets the calling thread, number `n` of the roster, sleep until it is woken. Before the sleep, `finds_work` looks
+    /// for work once more. If it returns true, the thread does not sleep.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             let bit = 1 << (n % WORD);
@@ -63,7 +63,7 @@ impl Sleepers {
         }
     }
 
-    /// Works like [`sleep_unless`](Self::sleep_unless), but sleeps for `time` at most. It may return early.
+    /// Works like [`sleep_unless`](Self::sleep_unless), but sleeps for `time` at most. The sleep may end early.
     pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             doze(time);
@@ -72,7 +72,7 @@ impl Sleepers {
         }
     }
 
-    /// Sets the bit of thread `n`, and returns the bit's word. If `finds_work` returns true, clears the bit again and
+    /// Marks thread `n` as asleep, and returns the word of its bit. If `finds_work` returns true, removes the mark and
     /// returns `None`.
     fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
@@ -89,7 +89,7 @@ impl Sleepers {
         Some(asleep)
     }
 
-    /// Wakes a thread if any thread sleeps. Returns whether it woke a thread. Called after work was offered.
+    /// Wakes a thread if any thread sleeps. Returns whether it woke a thread. The caller has offered work before.
     pub(crate) fn wake_one(&self) -> bool {
         // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);

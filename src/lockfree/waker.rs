@@ -40,11 +40,10 @@ const AT_REST: u32 = 0;
 const REGISTERING: u32 = 1;
 const WAKING: u32 = 2;
 
-/// The value of `fired` that means "no firing". No timer fires for the end of time, so no deadline of a firing has this
-/// value.
+/// The value of `WakerCell::fired` that means "no firing". It is the end of time. No timer fires for that moment.
 const NONE: u64 = u64::MAX;
 
-/// The cell that a firing and a waiting task share.
+/// The cell through which the firing of a timer wakes the task that waits for the timer.
 pub(crate) struct WakerCell {
     state: AtomicU32,
     fired: AtomicU64,
@@ -60,7 +59,7 @@ impl WakerCell {
     }
 
     /// Returns whether the last firing was for `deadline`. A firing for another deadline does not count: the sleep may
-    /// have been reset since, or the clock may have stepped back.
+    /// have been reset after it, or the clock may have stepped back.
     #[inline]
     pub(crate) fn has_fired_for(&self, deadline: Timestamp) -> bool {
         // Ordering: Acquire, for the changes made before the clock was stepped or the timer armed.
@@ -75,8 +74,8 @@ impl WakerCell {
         self.fired.store(NONE, Ordering::Relaxed);
     }
 
-    /// Registers `waker`, so that the next firing wakes it. If a firing is under way, wakes `waker` at once. The caller
-    /// calls `has_fired_for` afterwards (A2).
+    /// Registers `waker`, so that the next firing wakes it. If a firing is under way, wakes `waker` at once. Afterwards
+    /// the caller must call `has_fired_for` (A2).
     pub(crate) fn register(&self, waker: &Waker) {
         let registered = self.with_slot(|slot| slot.as_ref().is_some_and(|old| old.will_wake(waker)));
         let kept = match registered {
@@ -93,8 +92,8 @@ impl WakerCell {
         }
     }
 
-    /// Runs `f` on the stored waker. Returns `None` if a firing is under way, or if a firing came while `f` ran and
-    /// left the waking to us.
+    /// Runs `f` on the stored waker. Returns `None` if a firing is under way. Also returns `None` if a firing came
+    /// while `f` ran: then the caller wakes the task.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
         // Ordering: Acquire [V1, V2]. The waker, and the deadline that fired last. Failure Relaxed: nothing is read,
         // and the task, which is woken, polls again.
@@ -107,15 +106,16 @@ impl WakerCell {
         (state == REGISTERING).then_some(result)
     }
 
-    /// Records that the timer fires for `deadline`, and takes the stored waker out. The caller wakes it.
+    /// Records that the timer fires for `deadline`, and takes the stored waker out. The caller wakes the task by the
+    /// waker.
     pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
         // Ordering: Release, with `has_fired_for`.
         self.fired.store(deadline.as_nanos(), Ordering::Release);
         self.take()
     }
 
-    /// Takes the stored waker out, if there is any. The caller wakes it; then the task polls again and checks its timer
-    /// itself.
+    /// Takes the stored waker out, if there is any. The caller wakes the task by the waker. The task then checks its
+    /// timer itself.
     pub(crate) fn take(&self) -> Option<Waker> {
         // Ordering: AcqRel [V1, V2]. Acquire: the waker. Release: the deadline that fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {

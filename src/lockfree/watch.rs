@@ -47,7 +47,7 @@ const IDLE: u32 = 0;
 const WANTED: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// Records which leaders run handlers, and whether a thread watches them.
+/// Records which leaders (the threads that run shards) run handlers, and whether a thread watches them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watch: CachePadded<AtomicU32>,
@@ -63,7 +63,7 @@ impl Watch {
     }
 
     /// Records that the calling thread, the leader of `shard`, is about to run handlers. Returns true if the caller
-    /// must wake a thread, which then watches.
+    /// must wake a thread to watch the leaders.
     #[must_use]
     pub(crate) fn begin(&self, shard: usize) -> bool {
         let number = &self.firing[shard];
@@ -75,33 +75,34 @@ impl Watch {
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
     }
 
-    /// Records that the calling thread leads `shard` again, after the handlers have returned or the thread has taken
-    /// the shard over.
+    /// Records that the calling thread leads `shard` again. Either its handlers have returned, or it has taken the
+    /// shard over.
     pub(crate) fn end(&self, shard: usize) {
         let number = &self.firing[shard];
         // Ordering: Relaxed. As in `begin`.
         number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
     }
 
-    /// Returns whether a leader runs handlers and no thread watches yet.
+    /// Returns whether a shard's leader runs handlers and no thread watches the leaders yet.
     pub(crate) fn is_wanted(&self) -> bool {
         // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
         self.watch.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Makes the calling thread the watcher if a watcher is wanted. Returns whether it did.
+    /// Makes the calling thread the watcher of the shards' leaders, if a watcher is wanted. Returns whether the thread
+    /// became the watcher.
     pub(crate) fn take(&self) -> bool {
         self.is_wanted() && self.change(WANTED, TAKEN)
     }
 
     /// Ends the calling thread's watch because it has something else to do, and asks for another watcher. The caller
-    /// wakes a thread.
+    /// then wakes a thread to be the watcher.
     pub(crate) fn pass_on(&self) {
         // Ordering: Relaxed. See `is_wanted`.
         self.watch.store(WANTED, Ordering::Relaxed);
     }
 
-    /// Ends the watch if no leader runs handlers. Returns false if a leader does: then the calling thread is still the
+    /// Ends the watch if no shard's leader runs handlers. Otherwise returns false, and the calling thread is still the
     /// watcher.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
@@ -128,34 +129,36 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks, unless leaders have been quick ([`QUICK_CHECKS`]). A leader can run its handlers for at
-/// least this time before another thread takes the shard over, and for at most twice this time plus the wake-up time of
-/// a thread.
+/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader
+/// can run its handlers for at least this time before another thread takes the shard over, and for at most twice this
+/// time plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The time from a check to the next check once leaders have been quick, if the check found no leader running handlers.
-/// A leader that gets stuck is then noticed later, by the difference to [`PATIENCE`].
+/// The time to the next check if all leaders have been quick and the last check found none running handlers. A stuck
+/// leader is then noticed later, by the difference to [`PATIENCE`].
 const RARELY: Duration = Duration::from_millis(4);
-/// Leaders count as quick after this number of checks in a row that found leaders at work and no leader stuck.
+/// The number of successive checks after which the shards' leaders count as quick. Each check must find a leader at
+/// work, and none stuck in a handler.
 const QUICK_CHECKS: u32 = 64;
 
-/// The watcher's memory of earlier checks. It passes from one watcher to the next.
+/// The results of earlier checks of the shards' leaders. They pass from one watching thread to the next.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// Each shard's number at the last check.
+    /// The number of each shard's last run of handlers, as of the last check.
     seen: Box<[u64]>,
-    /// The shards whose leaders the last check found stuck, and that no thread has taken over yet.
+    /// The shards whose leader was stuck in a handler at the last check, and that no thread has taken over yet.
     stuck: Vec<usize>,
-    /// The number of checks since a leader was last found stuck. Only checks that found leaders at work count.
+    /// The number of checks after the last check that found a leader stuck. Only checks that found a leader at work
+    /// count.
     quick: u32,
     next: Alarm,
 }
 
-/// The result of a check of all shards.
+/// The result of a check of all shards' leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// A leader has run handlers since the check before.
+    /// A leader has run handlers after the previous check.
     Busy,
-    /// No leader has run handlers since the check before.
+    /// No leader has run handlers after the previous check.
     Quiet,
 }
 
@@ -169,7 +172,8 @@ impl Checks {
         self.next.rest()
     }
 
-    /// Checks all shards. The next check is [`PATIENCE`] or [`RARELY`] later: quick handlers have returned by then.
+    /// Checks the leaders of all shards. The next check comes after [`PATIENCE`] or [`RARELY`]. By then, quick handlers
+    /// have returned.
     pub(crate) fn check(&mut self, watch: &Watch) -> Check {
         self.stuck.clear();
         let mut found = Check::Quiet;

@@ -19,7 +19,8 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// A chunk of due tickets, and the moment at which the shard found the first of them due.
+/// A chunk of due tickets that the shard holds back. `found` is the moment at which the shard found the chunk's first
+/// ticket due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,
@@ -32,7 +33,7 @@ pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// The number of tickets that have come since waiting tickets were last checked.
+    /// The number of tickets that have come after the last check of waiting tickets.
     unpaid: usize,
 }
 
@@ -61,8 +62,8 @@ impl Backlog {
         Some(waiting)
     }
 
-    /// Checks twice as many waiting tickets as have come since the last call, and drops the stale tickets among them.
-    /// Returns the number of dropped tickets.
+    /// Checks two waiting tickets for each ticket that has come after the last call. Drops the stale tickets among the
+    /// checked tickets. Returns the number of dropped tickets.
     pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
         let before = self.tickets;
         let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
@@ -77,7 +78,7 @@ impl Backlog {
         before - self.tickets
     }
 
-    /// Returns the next chunk to check in this pass, or the first chunk of a new pass.
+    /// Returns the next waiting chunk to check for stale tickets. At the end of a pass, starts a new pass.
     fn next_to_sweep(&mut self) -> Option<Waiting> {
         if self.rest.is_empty() {
             core::mem::swap(&mut self.rest, &mut self.swept);
@@ -86,7 +87,7 @@ impl Backlog {
     }
 }
 
-/// Appends `waiting`. Merges it with the last chunk if both fit into one chunk.
+/// Appends `waiting` to `queue`. Merges it with the last chunk if the tickets of both fit into one chunk.
 fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
     if waiting.tickets.is_empty() {
         return;

@@ -75,31 +75,33 @@ use crate::lockfree::parker::{self, Look, Parker, Parkers};
 use core::cell::Cell;
 use core::time::Duration;
 
-/// Tells whether work is left after a turn of a loop.
+/// Says whether work is left after a turn of an event loop's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a loop that has more to do turns again before it waits"]
 pub enum LoopLeft {
-    /// No timer is due.
+    /// The turn has handled all due timers.
     Nothing,
-    /// The budget is spent, or more work has come during the turn. The loop should turn again soon.
+    /// The turn's budget is spent, or more work has come during the turn. The loop should turn again soon.
     More,
 }
 
-/// The data that a loop keeps between its turns: its number, and the stations that the last turn saw.
+/// The data that a loop keeps between its turns: its number, and the stations (engines' parts of the shard) that the
+/// last turn saw.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
-    /// The thread that ran the loop last.
+    /// The thread that ran the loop last; `None` before the first run.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations at the shard after the last turn that had work (W5); `None` if they must be read under the lock.
+    /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
+    /// the shard to read them.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The end of the sleep that the last turn announced. The parkers' words announce whole ticks; this moment may lie
-    /// within a tick, for example for a check of batches.
+    /// The moment at which the last turn planned the next turn; `None` if it planned none. Unlike the announced
+    /// moments, it may lie within a tick.
     planned: Option<Timestamp>,
 }
 
 impl Seat {
-    /// Makes the seat of a loop that has not turned yet.
+    /// Makes the data of a loop that has not turned yet.
     pub(crate) fn new(index: usize) -> Self {
         Self { index, runs_on: Cell::new(None), stations: None, planned: None }
     }
@@ -109,8 +111,8 @@ impl Seat {
         self.index
     }
 
-    /// Returns the first moment that the parkers of the shard and its stations announce. Returns `None` if they must be
-    /// read under the lock.
+    /// Returns the first moment at which the loop announced to drain its lanes. The inner value is `None` if it
+    /// announced no moment. The outer value is `None` if the caller must lock the shard to read the announcements.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -120,7 +122,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Stores which stations the shard has, after a turn.
+    /// Stores which stations (engines' parts of the shard) the shard has after a turn.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {
@@ -143,7 +145,7 @@ impl Seat {
         }
     }
 
-    /// Returns the moment at which the loop must look at its lanes. Returns `None` if the loop may wait until it is
+    /// Returns the moment at which the loop must drain its lanes. Returns `None` if the loop may wait until it is
     /// woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard.
     pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
         // In the child of a fork, a thread that no longer exists may hold the locks.
@@ -160,8 +162,8 @@ impl Seat {
         look.into_iter().chain(self.planned).min()
     }
 
-    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if no
-    /// look is due. `set` and `moved` are as in [`next_look`](Self::next_look).
+    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if
+    /// the loop need not drain its lanes yet. [`next_look`](Self::next_look) explains `set` and `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -218,7 +220,7 @@ impl Seat {
     }
 }
 
-/// The parkers of a shard that a loop leads, and of its stations. Their words announce when the loop must turn.
+/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations.
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -228,16 +230,17 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment that the parkers announce; `None` if the loop may wait until it is woken.
+    /// Returns the first moment at which the loop announced to drain its lanes. Returns `None` if the loop may wait
+    /// until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }
 }
 
 impl Shard {
-    /// Announces the sleep of the loop `n` until `wake` (W3). If a ticket came after the turn and is due earlier,
-    /// announces its moment instead. Returns the announced sleep. If there is work for another turn, withdraws the
-    /// announcement and returns [`Next::Turn`].
+    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket that came after the turn is due earlier,
+    /// announces that ticket's moment instead. Returns the announced sleep. If there is work for another turn,
+    /// withdraws the announcement and returns [`Next::Turn`].
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

@@ -104,24 +104,26 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// Finds the due timers of the engines that use this shard. One thread at a time leads the shard.
+/// A shard finds the due timers of the engines that use it. One thread at a time, the leader, runs the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
     made_in: Generation,
-    /// The stations that no leader has admitted yet; `None` once no leader will admit any more.
+    /// The stations (engines' parts of the shard) that no leader has admitted yet. `None` if no leader will admit any
+    /// more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The calls of resting stations that have work again.
+    /// The list of resting stations (engines' parts of the shard) that have asked the leader for a turn.
     calls: StdArc<Calls>,
-    /// The shard's own parker. Newcomers and calls wake the shard through it. Closing it ends the shard.
+    /// The word on which the shard's leader sleeps. New stations and stations' calls wake the leader through it.
+    /// Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which leaders are pinned, if the shard is pinned.
+    /// The core to which the shard's leaders are pinned; `None` if the shard is not pinned.
     core: Option<usize>,
 }
 
-/// The guard of a shard's lock. The thread that has it leads the shard.
+/// The guard of a shard's lock. The thread that has this guard leads the shard.
 pub(crate) type Leading<'a> = ModelledMutexGuard<'a, Led>;
 
 impl Shard {
@@ -148,14 +150,15 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader. If another thread leads the shard, waits for that thread first. Only for a
-    /// shard without a thread, and outside of the shard's handlers. In the child of a fork, gives up after a moment:
-    /// the other leader may not exist in the child.
+    /// Makes the calling thread the leader. If another thread leads the shard, first waits for that thread. The shard
+    /// must have no thread, and the caller must not be in one of the shard's handlers. In the child of a fork, the call
+    /// gives up after a moment, because the other leader may not exist there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
 
-    /// Makes the shared part of a station that can rest. Only for a shard whose leader is a thread.
+    /// Makes the shared part of a station (an engine's part of the shard) that can rest. Only a shard with threads of
+    /// its own has such stations.
     pub(crate) fn station_that_rests(&self, lane_capacity: u64, roster: &StdArc<Roster>) -> StationShared {
         StationShared::with(
             lane_capacity,
@@ -163,7 +166,8 @@ impl Shard {
         )
     }
 
-    /// Adds a station, which the leader will find. If no thread will lead the shard any more, drops the station.
+    /// Adds a station (an engine's part of the shard) for the leader to admit. If no thread will lead the shard any
+    /// more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
@@ -177,20 +181,22 @@ impl Shard {
         self.parker.wake_if_asleep();
     }
 
-    /// Returns how long the shard has been overdue for the engine of this station. A loop's thread does not count
-    /// moments to which other threads have lowered its word, so these moments are read from the word.
+    /// Returns for how long the shard has been overdue for the engine of `station`. At a loop's shard, an earlier timer
+    /// of another thread counts, too. The shard's counters do not include such a timer, so this method reads it from
+    /// the station's parker.
     pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
         let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers on which the leader announces its sleep: the shard's own parker, and the parkers of the
-    /// stations at work.
+    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and those of the
+    /// stations that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Returns whether a station has joined or was called that the leader has not yet seen.
+    /// Returns whether a new station or a station's call waits for the leader. A station is an engine's part of the
+    /// shard.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -200,15 +206,17 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the newcomers, ends the rest of called stations, and drops the stations of engines that were shut down.
+    /// Admits the stations (engines' parts of the shard) that have joined, and ends the rest of stations that have
+    /// called. Drops the stations of engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         self.calls.take(|number| led.rouse(number));
         led.drop_closed();
     }
 
-    /// Puts stations to rest that have had nothing to do for some turns. Returns false if the look after the
-    /// announcement finds work for one of these stations. Then the shard must turn again.
+    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. After it has announced
+    /// the rests, drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the
+    /// shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -240,16 +248,17 @@ impl Shard {
         }
     }
 
-    /// Drops all stations if a leader has panicked, since no thread can lead the shard any more.
+    /// Drops all stations (engines' parts of the shard) if a leader has panicked. After a panic, no thread can lead the
+    /// shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));
         }
     }
 
-    /// Takes out all stations for good. From now on, a station that joins is dropped at once. The flag `has_newcomers`
-    /// is not read here, since the last leader may see an old value. Only the lock orders this call after a station
-    /// that joined before (R7).
+    /// Takes out all stations (engines' parts of the shard) for good. From now on, a station that joins is dropped at
+    /// once. The method does not read the flag `has_newcomers`, because the last leader may see an old value. Only the
+    /// lock orders this call after an earlier `join` (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

@@ -11,10 +11,10 @@ use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
 
 /// The number of parts into which the sort divides the time from the first due tick to the present. If two deadlines
-/// differ by less than two parts, the later timer may fire first.
+/// differ by less than two parts, the timer with the later deadline may fire first.
 const BUCKETS: usize = 64;
 
-/// The buffers of the sort. They are kept between turns.
+/// The buffers in which a shard sorts its due tickets. They are kept between turns to save allocations.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     tickets: Vec<Ticket>,

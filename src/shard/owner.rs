@@ -9,14 +9,14 @@ use crate::system::forks;
 use crate::system::signals::Blocked;
 use std::io;
 
-/// The owner of a set's threads. Dropping the owner ends the threads.
+/// The owner of the threads of a set of shards. Dropping the owner ends the threads.
 #[derive(Debug)]
 pub(crate) struct Owner {
     set: StdArc<ShardSet>,
 }
 
 impl Owner {
-    /// Makes a set. If threads lead its shards, starts a thread for each shard and for each worker.
+    /// Makes a set of shards. If threads lead the shards, starts a thread for each shard and for each worker.
     pub(crate) fn start(settings: SetSettings) -> io::Result<StdArc<Self>> {
         let owner = Self { set: ShardSet::new(settings) };
         match owner.set.settings().leaders {
@@ -27,7 +27,7 @@ impl Owner {
         Ok(StdArc::new(owner))
     }
 
-    /// Prepares the process for the shards: registers the action for the child of a fork, and registers the process for
+    /// Prepares the process for the shards. Registers the action for the child of a fork, and registers the process for
     /// the system's barrier.
     fn prepare(&self) {
         let set = StdArc::downgrade(&self.set);

@@ -8,19 +8,19 @@
 
 use crate::base::tick::Tick;
 
-/// A check may be earlier than the deadline by at most the remaining time divided by this number.
+/// A check of a postponed timer may come before the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
-/// The number of checks that should come together at a tick. They are some 15 µs of work, for which other due timers
-/// wait.
+/// The number of checks of postponed timers that should come together at a tick. They are some 15 µs of work. Other due
+/// timers wait for it.
 const COALESCED: u64 = 256;
-/// The scale of the average in `Recheck::rate`: a check counts as 256.
+/// The scale of the average in `Recheck::rate`: a check counts as this number.
 const SCALE: u64 = 256;
 
-/// Measures how often checks find postponed timers, and chooses the next check from that.
+/// Measures how often the shard finds timers postponed, and from that chooses when it checks a timer again.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,
-    /// The recent average of checks for each tick of the clock, in units of 1/`SCALE`.
+    /// The recent average number of checks in a tick, in units of 1/`SCALE`.
     rate: u64,
 }
 
@@ -32,7 +32,8 @@ impl Recheck {
         self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
     }
 
-    /// Returns the tick for the next check of a timer that is due at `due`. `due` is not before `now`.
+    /// Returns the tick for the next check of a timer that is due at tick `due`. The caller passes a `due` at or after
+    /// `now`.
     pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
         let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;
         let grid = part.min(COALESCED * SCALE / self.rate.max(1)).max(1);

@@ -22,22 +22,24 @@ use crate::base::tick::{TickLength, Timestamp};
 use crate::system::clock::Clock;
 use core::time::Duration;
 
-/// The longest nap. Models have no naps, since their parks have no time limit.
+/// The longest nap, a sleep that a shard takes without a fence. Models have no naps, because their parks have no time
+/// limit.
 pub(super) const NAP: Duration =
     if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
-/// The next step of a shard: the result of a turn.
+/// The next step of a shard after a turn: another turn, or a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// The shard turns again at once, since it had more work than a turn does.
+    /// The shard turns again at once, because work is left.
     Turn,
-    /// The shard sleeps until this moment, or until it is woken.
+    /// The shard sleeps until the end of `Wake`, or until it is woken. `None` means only until it is woken.
     Sleep(Option<Wake>),
 }
 
 impl Next {
-    /// Returns the step of a shard if one of its stations asks for `self` and another station for `other`.
+    /// Returns the earlier of two steps. One station (an engine's part of the shard) asks for `self`, another station
+    /// for `other`.
     pub(super) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
@@ -52,23 +54,23 @@ impl Next {
 /// The end of a shard's sleep, and the deadlines that end the sleep earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// The moment at which the shard wakes without being woken.
+    /// The moment at which the shard wakes by itself, unless another thread wakes it earlier.
     pub(crate) at: Timestamp,
-    /// A new ticket with a deadline before this moment is due before `at`, so it must wake the shard.
+    /// The first deadline that is due at `at`. A new ticket with an earlier deadline is due before `at`, so it must
+    /// wake the shard.
     pub(crate) not_before: Timestamp,
 }
 
 impl Wake {
-    /// Returns whether a sleep after a turn at `now` is a nap. During a nap, nothing can be scheduled that is due
-    /// before the next tick. With a clock that moves only in steps no sleep is a nap, since the shard must notice the
-    /// steps.
+    /// Returns whether a sleep after a turn at `now` is a nap, a sleep that ends before a new timer can be due. With a
+    /// clock that moves only in steps, no sleep is a nap, because the shard must notice the steps.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
         self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)
     }
 }
 
-/// Chooses the end of the sleep of a shard that has nothing to do ("Idle sleep").
+/// Chooses until when an engine's part of a shard sleeps while it has no timer ("Idle sleep").
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
     now: Timestamp,
@@ -76,7 +78,7 @@ pub(super) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Begins a turn, and forgets an end that has passed.
+    /// Begins a turn of the shard. Forgets the chosen end of the sleep if that end has passed.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
@@ -90,7 +92,7 @@ impl IdleSleep {
         }
     }
 
-    /// Returns the end of the sleep, if nothing is due before.
+    /// Returns the end of the sleep. The shard sleeps less if a timer is due before.
     pub(super) fn until(&self) -> Option<Timestamp> {
         self.until
     }
@@ -100,7 +102,7 @@ impl IdleSleep {
 mod tests {
     use super::*;
 
-    /// A clock that runs by itself, or moves only in steps.
+    /// A clock of a test. It runs by itself, or moves only in steps.
     struct Time {
         runs: bool,
     }

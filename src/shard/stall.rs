@@ -26,9 +26,9 @@ pub(crate) struct StallDetector {
     tick: TickLength,
     stall_after: Duration,
     counters: StdArc<ShardCounters>,
-    /// The published moment from which the shard is overdue.
+    /// The moment from which the shard counts as overdue, as written to the shard's counters.
     overdue_since: Timestamp,
-    /// The start of the first tick that has not been handed out, as far as the shard knows.
+    /// The start of the first tick whose timers the shard has not handed out, as far as the shard knows.
     due: Timestamp,
     /// The longest delay in the present stall; `None` if there is no stall.
     stall: Option<Duration>,
@@ -54,7 +54,7 @@ impl StallDetector {
         }
     }
 
-    /// Records that the sleeping shard should wake at `moment` or earlier.
+    /// Records that the shard, which sleeps, should wake at `moment` at the latest.
     pub(super) fn hasten(&mut self, moment: Timestamp) {
         if moment < self.overdue_since {
             self.due = moment;
@@ -62,7 +62,7 @@ impl StallDetector {
         }
     }
 
-    /// Records that the shard, which has not turned yet, should turn from `now` on.
+    /// Records that a shard that has never turned should turn from `now` on.
     pub(super) fn expect_turn(&mut self, now: Timestamp) {
         self.set_overdue_since(now);
     }
@@ -72,13 +72,14 @@ impl StallDetector {
         self.set_overdue_since(now.min(self.due));
     }
 
-    /// Ends the turn that began at `now`. Ticks that begin at `due` or later were not handed out.
+    /// Records the end of the turn that began at `now`. The turn has handed out the timers of all ticks that begin
+    /// before `due`.
     pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
         self.due = due;
         self.set_overdue_since(now.min(due));
     }
 
-    /// Records that the shard sleeps from `now` on, and that the next turn should begin at `until`.
+    /// Records that the shard sleeps from `now` on. Its next turn should begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {
@@ -142,7 +143,7 @@ mod tests {
         StallDetector::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
     }
 
-    /// Returns the number of stalls, and the worst stall and the present delay in milliseconds.
+    /// Returns the number of stalls, the worst stall in milliseconds, and the present delay in milliseconds.
     fn seen(detector: &StallDetector, now: u64) -> (u64, u128, u128) {
         let counters = &detector.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())

@@ -14,12 +14,12 @@ pub(crate) fn current_core() -> Option<usize> {
 pub(crate) enum Pin {
     Pinned,
     Refused,
-    /// The system has no call that pins a thread.
+    /// The thread was not pinned, because the system has no call for that.
     #[cfg(not(target_os = "linux"))]
     Impossible,
 }
 
-/// The set of cores on which a thread may run. A thread that was pinned gets the set back later.
+/// The set of cores on which a thread may run. After a pinning, a thread gets this set back.
 #[derive(Debug)]
 pub(crate) struct AllowedCores(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 
@@ -32,7 +32,7 @@ impl AllowedCores {
         )
     }
 
-    /// Lets the calling thread run on these cores again.
+    /// Lets the calling thread run again on the cores of this set.
     pub(crate) fn restore(&self) {
         #[cfg(target_os = "linux")]
         if let Some(cores) = &self.0 {

@@ -19,7 +19,7 @@ mod imp {
     use core::ptr;
     use std::sync::atomic::AtomicPtr;
 
-    /// An action that runs in the child of a fork.
+    /// A function that runs in the child of a fork, before `fork` returns.
     type InChild = Box<dyn Fn() + Send + Sync>;
 
     #[derive(Debug)]
@@ -31,7 +31,8 @@ mod imp {
     static NEWEST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
     static IS_LISTENING: OnceLock<()> = OnceLock::new();
 
-    /// The registration of an action. The action runs in each child until the registration is dropped.
+    /// The registration of an action for the children of forks. The action runs in each child until the registration is
+    /// dropped.
     #[derive(Debug)]
     pub(crate) struct Watch(&'static Place);
 
@@ -70,7 +71,8 @@ mod imp {
         }
     }
 
-    /// Makes each later child of this process begin a generation of its own. The first call in a process does the work.
+    /// Makes each later child of this process begin a generation of its own. Only the first call in a process has an
+    /// effect.
     pub(crate) fn listen() {
         IS_LISTENING.get_or_init(|| {
             // SAFETY: the function lives as long as the process. If memory is short, the call fails, and children stay
@@ -79,7 +81,7 @@ mod imp {
         });
     }
 
-    /// Registers `action`. From now on, it runs in each child of this process.
+    /// Registers `action`. From now on, the action runs in each forked child of this process.
     pub(crate) fn watch(action: InChild) -> Watch {
         listen();
         let action = Box::into_raw(Box::new(action));

@@ -8,7 +8,7 @@
 use crate::base::counters::Counter;
 use core::time::Duration;
 
-/// The scheduling that the threads of a set of shards ask for.
+/// The time slice and the priority that the threads of a set of shards request from the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// The length of a thread's time slice. `None` leaves the length to the system.
@@ -49,7 +49,7 @@ pub(crate) struct SchedulingRefusals {
 }
 
 impl Scheduling {
-    /// Asks the system for this scheduling of the calling thread, and counts refusals.
+    /// Requests this time slice and priority for the calling thread. Counts refusals in `refusals`.
     pub(crate) fn apply_here(self, refusals: &SchedulingRefusals) {
         if self.priority != Priority::Inherited && !imp::set_priority(self.priority) {
             refusals.priorities.add(1);
@@ -85,8 +85,8 @@ mod imp {
     const SIZE: u32 = 48;
     const _: () = assert!(size_of::<Attributes>() == SIZE as usize);
     const CALLING_THREAD: libc::c_long = 0;
-    /// The flag that keeps the setting from threads that the calling thread starts. So threads that a handler starts
-    /// are scheduled as usual.
+    /// The flag of `sched_setattr` that limits the setting to the calling thread. Threads that a handler starts are
+    /// then scheduled as usual.
     const RESET_ON_FORK: u64 = 1;
 
     fn of_this_thread() -> Option<Attributes> {
@@ -122,8 +122,8 @@ mod imp {
         })
     }
 
-    /// Sets the slice of the calling thread. Returns whether the system grants it. Older systems accept the call and
-    /// ignore it, so the slice is read back.
+    /// Sets the slice of the calling thread. Returns whether the system grants the slice. Older systems accept the call
+    /// and ignore the slice, so the function reads the slice back.
     pub(super) fn set_slice(slice: Duration) -> bool {
         let Some(now) = of_this_thread() else { return false };
         if now.policy != libc::SCHED_OTHER.cast_unsigned() {
@@ -137,7 +137,7 @@ mod imp {
     mod tests {
         use super::*;
 
-        /// Runs `f` on a thread of its own, since the settings stay with the thread.
+        /// Runs `f` on a new thread, because scheduling settings stay with a thread.
         fn on_a_thread<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
             crate::base::sync::thread::spawn(f).join().unwrap()
         }

@@ -8,10 +8,10 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// The longest delay with which a tick is not missed.
+/// The longest lateness with which a tick still counts as taken in time. A later tick counts as missed.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// Ticks now, and every `period` from now on. See `tokio::time::interval`.
+/// Returns an interval that ticks now, and every `period` from now on. See `tokio::time::interval`.
 ///
 /// # Panics
 ///
@@ -22,7 +22,7 @@ pub fn interval(period: Duration) -> Interval {
     interval_at(runtime::now(), period)
 }
 
-/// Ticks at `start`, and every `period` from then on. See `tokio::time::interval_at`.
+/// Returns an interval that ticks at `start`, and every `period` from then on. See `tokio::time::interval_at`.
 ///
 /// # Panics
 ///
@@ -49,7 +49,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// As [`tick`](Self::tick), for a task that polls.
+    /// Polls for the next tick, as the future of [`tick`](Self::tick) does.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.sleep).poll(cx));
         let due = self.sleep.deadline();
@@ -57,7 +57,7 @@ impl Interval {
         Poll::Ready(due)
     }
 
-    /// The moment of the tick after the one that was due at `due` and is taken at `now`.
+    /// Returns the moment of the next tick. The last tick was due at `due` and is taken at `now`.
     fn next(&self, due: Instant, now: Instant) -> Instant {
         let late = now.saturating_duration_since(due);
         let next = match self.missed {
@@ -94,18 +94,18 @@ impl Interval {
         Pin::new(&mut self.sleep).reset(deadline);
     }
 
-    /// What happens to ticks that are taken more than 5 ms late.
+    /// Returns the policy for ticks that are taken more than 5 ms late.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Sets what happens to ticks that are taken more than 5 ms late.
+    /// Sets the policy for ticks that are taken more than 5 ms late.
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
 
-    /// The time from one tick to the next.
+    /// Returns the time from one tick to the next.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period

@@ -9,14 +9,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `duration` from now. See
-/// `tokio::time::timeout`.
+/// Returns a future that completes with the output of `future`. If `future` has not completed `duration` from now, it
+/// completes with [`Elapsed`]. See `tokio::time::timeout`.
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep(duration) }
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
-/// `tokio::time::timeout_at`.
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
+/// completes with [`Elapsed`]. See `tokio::time::timeout_at`.
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep_until(deadline) }
 }
@@ -24,7 +24,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 pin_project! {
     /// A future with a limit on its time: see [`timeout`] and [`timeout_at`].
     ///
-    /// The inner future is polled first: a future that is ready never times out.
+    /// Each poll polls the inner future first, so a future that is ready never times out.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     #[derive(Debug)]
     pub struct Timeout<T> {
@@ -35,17 +35,17 @@ pin_project! {
 }
 
 impl<T> Timeout<T> {
-    /// The inner future.
+    /// Returns a reference to the inner future.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// The inner future.
+    /// Returns a mutable reference to the inner future.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// The inner future, without the limit on its time.
+    /// Returns the inner future, without the limit on its time.
     pub fn into_inner(self) -> T {
         self.value
     }

@@ -72,7 +72,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the row of `keys` keys. Returns whether eight threads make at least half the calls of two threads.
+/// Prints the row of the table for a call on `keys` keys. Returns whether eight threads make at least half the calls of
+/// two threads.
 fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Duration)) -> bool {
     let rates = THREADS.map(|threads| median((0..rounds).map(|_| rate(call, threads, keys, span)).collect()));
     print!("{name:<30}{keys:>9}");
@@ -82,7 +83,7 @@ fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Durati
     eight >= two / 2.0
 }
 
-/// Prints the cost of a call from one thread among many keys, in nanoseconds.
+/// Prints the cost of a call in nanoseconds, made by one thread on a table of many keys.
 fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     (0..keys).for_each(call);
     let mut some = Keys { state: 7, keys };
@@ -91,7 +92,8 @@ fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     println!("{name:<30}{keys:>9}{:>10.0} ns", begin.elapsed().as_secs_f64() * 1e9 / keys as f64);
 }
 
-/// Prints the time of the slowest of many inserts of new keys, in microseconds. It shows the cost of a growing table.
+/// Prints the time of the slowest of many inserts of new keys, in microseconds. The printed time shows the cost of a
+/// growing table.
 fn print_longest(&(name, call): &Call<'_>, keys: u64) {
     let longest = (keys..2 * keys).map(|key| {
         let begin = Instant::now();

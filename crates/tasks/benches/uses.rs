@@ -17,7 +17,7 @@ use tourbillon_tasks::{TaskEngine, TaskTimer};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A row of the table: a call, and its number of repetitions in a round.
+/// A row of the printed table: a call, and the number of times that a round repeats the call.
 struct Row<'a> {
     name: String,
     round: Box<dyn FnMut() -> f64 + 'a>,
@@ -33,7 +33,8 @@ fn row<'a>(name: impl Into<String>, calls: usize, mut call: impl FnMut(usize) + 
     Row { name: name.into(), round: Box::new(round), nanos: Vec::new() }
 }
 
-/// Runs the rows in turns. Prints for each row its median, and its ratio to the first row of the same round.
+/// Runs the calls of all rows in each round. Prints for each row the median time, and its ratio to the first row's time
+/// in the same round.
 fn compare(title: &str, mut rows: Vec<Row<'_>>, rounds: usize) {
     for _ in 0..rounds {
         for row in &mut rows {
@@ -88,7 +89,8 @@ fn main() {
     queues(&sizes);
 }
 
-/// The data that a server has for a connection. It has the same size for every kind of timer.
+/// The data that a server has for a connection. It has the same size for each type of timer that the benchmark
+/// compares.
 #[repr(align(128))]
 struct Peer<T>(T);
 

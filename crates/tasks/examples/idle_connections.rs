@@ -25,11 +25,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The behaviour of a client.
 #[derive(Clone, Copy)]
 enum Client {
-    /// Says this many words, and goes.
+    /// The client sends this number of words, and closes the connection.
     Polite(u32),
-    /// Says something, and waits to be disconnected.
+    /// The client sends a word, and then waits until the server disconnects it.
     Silent,
-    /// Talks until it is disconnected.
+    /// The client sends words until the server disconnects it.
     Endless,
 }
 

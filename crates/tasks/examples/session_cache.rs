@@ -30,7 +30,7 @@ pub(crate) struct Summary {
     pub(crate) clicks: u64,
     pub(crate) logouts: u64,
     pub(crate) expired: u64,
-    /// Clicks of visitors whose sessions had expired.
+    /// The number of clicks by visitors whose sessions had expired.
     pub(crate) too_late: u64,
 }
 

@@ -37,7 +37,7 @@ use std::task::{Wake, Waker};
 use tourbillon::wheel::TickLength;
 use tourbillon::{Refusal, Timestamp};
 
-/// The alarm: it stands for a timer of the engine, and rings when the model says so.
+/// The alarm of a queue in a model. It stands for a timer of the engine, and rings when the model lets it ring.
 #[derive(Default)]
 struct Modelled(ModelledMutex<Option<Timestamp>>);
 
@@ -64,7 +64,7 @@ fn push(queue: &Queue, seconds: u32) {
     assert!(queue.push(at(seconds), seconds.into()).is_ok(), "an open queue refused an item");
 }
 
-/// Lets the alarm ring, if it is set to `now` or earlier.
+/// Lets the queue's alarm ring, if the alarm is set to `now` or earlier.
 fn ring_if_set(queue: &Queue, now: Timestamp) {
     let is_set = queue.alarm.0.lock().unwrap().take_if(|moment| *moment <= now).is_some();
     if is_set {
@@ -72,7 +72,7 @@ fn ring_if_set(queue: &Queue, now: Timestamp) {
     }
 }
 
-/// Whether a task was woken and has not looked for an item since.
+/// Whether a task was woken and has not polled the queue afterwards.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -89,7 +89,7 @@ struct Task {
     place: Option<Place>,
     received: Option<Option<u64>>,
     is_thread: bool,
-    /// The moment at which a thread looks for due items, even if it was not woken.
+    /// The moment at which a thread polls the queue even if it was not woken. `None` for a task.
     watches: Option<Timestamp>,
 }
 
@@ -122,7 +122,7 @@ impl Task {
         self.received = received.ok().map(|due| due.map(|due| due.item));
     }
 
-    /// Looks for an item each time the task was woken, as an executor does. A thread also looks at the moment in
+    /// Polls the queue for an item if the task was woken, as an executor does. A thread also polls at the moment in
     /// `watches`.
     fn look_if_woken(&mut self, now: Timestamp) {
         let is_time = |task: &Self| task.watches.is_some_and(|moment| moment <= now);
@@ -157,7 +157,7 @@ fn an_item_comes_while_a_receiver_sits_down() {
     }
 }
 
-/// A receiver stands in line, and two threads push. Legal ending: in the end the alarm is set to the earlier item.
+/// A receiver waits in line, and two threads push. Legal ending: the alarm is set to the deadline of the earlier item.
 #[test]
 fn two_pushes_set_the_alarm() {
     model("two_pushes_set_the_alarm", || {
@@ -220,8 +220,8 @@ fn a_removal_races_with_the_ring() {
     });
 }
 
-/// Two receivers stand in line, and two items are due. A third receiver looks without being woken while the alarm
-/// rings. Both items are received.
+/// Two receivers stand in line, and two items are due. A third receiver polls the queue without being woken, while the
+/// alarm rings. Both items are received.
 #[test]
 fn a_receiver_looks_unasked() {
     model("a_receiver_looks_unasked", || {
@@ -240,10 +240,10 @@ fn a_receiver_looks_unasked() {
     });
 }
 
-/// Two receivers stand in line. The first looks without being woken and takes an item. At the same time a second item
-/// of the same tick is pushed, and the alarm rings. The receiver that looks is a task, or a thread that may keep the
-/// watch. Legal endings: (a) its look finds both items, and wakes the other receiver; (b) the ring wakes a receiver for
-/// each item that it finds.
+/// Two receivers stand in line. The first receiver polls the queue without being woken, and takes an item. At the same
+/// time a second item of the same tick is pushed, and the alarm rings. The polling receiver is a task, or a thread that
+/// may sleep until the next deadline. Legal endings: (a) the poll finds both items, and wakes the other receiver; (b)
+/// the ring wakes a receiver for each item that it finds.
 #[test]
 fn a_receiver_in_line_looks_unasked() {
     for is_thread in [false, true] {
@@ -280,10 +280,10 @@ fn a_receiver_in_line_looks_unasked() {
     }
 }
 
-/// Two receivers stand in line, and two items are due at a tick. One receiver looks at that tick while the alarm rings
-/// for the first item. Legal endings: (a) the look finds both items, and wakes the other receiver for an item; (b) the
-/// ring wakes the receiver that looks. Then this receiver takes the first item, and its look wakes the other receiver
-/// for the second item.
+/// Two receivers stand in line, and two items are due at a tick. One receiver polls the queue at that tick, while the
+/// alarm rings for the first item. Legal endings: (a) the poll finds both items, and wakes the other receiver for an
+/// item; (b) the ring wakes the polling receiver. Then this receiver takes the first item, and its poll wakes the other
+/// receiver for the second item.
 #[test]
 fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
     model("a_look_finds_an_item_while_the_alarm_rings_for_another", || {
@@ -302,8 +302,8 @@ fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
     });
 }
 
-/// A receiver finds two items before the alarm rings, and takes an item. The receiver in line is woken for the other
-/// item.
+/// A receiver finds two items before the alarm rings, and takes an item. The queue wakes the receiver in line for the
+/// other item.
 #[test]
 fn a_look_finds_more_than_it_takes() {
     model("a_look_finds_more_than_it_takes", || {
@@ -343,8 +343,8 @@ fn a_look_finds_items_while_a_receiver_sits_down() {
     });
 }
 
-/// A thread lines up to watch for an item, while an earlier item is pushed. Legal endings: (a) the thread watches for
-/// the earlier item; (b) the alarm watches for it.
+/// A thread lines up, and will wake by itself when an item is due. At the same time an earlier item is pushed. Legal
+/// endings: (a) the thread wakes by itself for the earlier item; (b) the alarm is set for the earlier item.
 #[test]
 fn an_earlier_item_comes_while_a_thread_sits_down() {
     model("an_earlier_item_comes_while_a_thread_sits_down", || {
@@ -361,7 +361,8 @@ fn an_earlier_item_comes_while_a_thread_sits_down() {
     });
 }
 
-/// The thread that keeps the watch leaves while another thread lines up. The item is received in time.
+/// The thread that would wake by itself for the next item leaves, while another thread lines up. The other thread
+/// receives the item in time.
 #[test]
 fn a_thread_that_watches_leaves_while_another_sits_down() {
     model("a_thread_that_watches_leaves_while_another_sits_down", || {
@@ -380,7 +381,8 @@ fn a_thread_that_watches_leaves_while_another_sits_down() {
     });
 }
 
-/// The thread that keeps the watch takes an item, while a task stands in line. The next item is received in time, too.
+/// The thread that wakes by itself for the next item takes an item, while a task waits in line. The task receives the
+/// next item in time, too.
 #[test]
 fn a_thread_that_watches_takes_an_item() {
     model("a_thread_that_watches_takes_an_item", || {
@@ -400,7 +402,7 @@ fn a_thread_that_watches_takes_an_item() {
     });
 }
 
-/// The first of two receivers in line leaves while the alarm rings: the second gets the item.
+/// The first of two receivers in line leaves while the alarm rings. The second receiver gets the item.
 #[test]
 fn a_receiver_goes_while_the_alarm_rings() {
     model("a_receiver_goes_while_the_alarm_rings", || {
@@ -416,8 +418,9 @@ fn a_receiver_goes_while_the_alarm_rings() {
     });
 }
 
-/// A push races with the end, while a receiver waits. Legal endings: (a) the end returns the item; (b) the push fails
-/// and returns the item. In both the receiver gets the end.
+/// A push races with the end of the queue, while a receiver waits. Legal endings: (a) the call that ends the queue
+/// returns the item; (b) the push fails and returns the item. In both cases the receiver learns that the queue has
+/// ended.
 #[test]
 fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {
@@ -434,8 +437,8 @@ fn a_push_races_with_the_end() {
     });
 }
 
-/// The last item comes due while the queue ends, and two receivers wait. A receiver gets the item, and the other
-/// receiver gets the end.
+/// The last item comes due while the queue ends, and two receivers wait. One receiver gets the item. The other receiver
+/// learns that the queue has ended.
 #[test]
 fn the_last_item_races_with_the_end() {
     model("the_last_item_races_with_the_end", || {

@@ -24,16 +24,16 @@ use crate::sync::{AtomicU64, ModelledMutex, Ordering, StdArc, thread};
 use crate::uses::idle::life::Life;
 use tourbillon::Armed;
 
-/// State: the timer is armed for the deadline that comes.
+/// State of the timer: it is armed for the first deadline, which is due.
 const DUE: u64 = 1;
-/// State: the timer is armed for a later deadline.
+/// State of the timer: it is armed for a later deadline.
 const LATER: u64 = 2;
 const AT_REST: u64 = 3;
 const RUNNING: u64 = 4;
-/// State: the handler runs, and the timer is armed for the later deadline.
+/// State of the timer: its handler runs, and it is armed for the later deadline.
 const RUNNING_LATER: u64 = 5;
 
-/// A stand-in for an owned timer, which keeps the promises of the engine.
+/// The model's replacement for an owned timer. It keeps the promises that the engine makes about such a timer.
 struct Timer(AtomicU64);
 
 impl Timer {
@@ -58,7 +58,7 @@ impl Timer {
         let _ = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, disarmed);
     }
 
-    /// Begins the run for the first deadline, unless the timer was postponed or disarmed.
+    /// Begins the handler's run for the first deadline. Returns false if the timer was postponed or disarmed.
     fn begin(&self) -> bool {
         self.0.compare_exchange(DUE, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -90,7 +90,7 @@ impl Connection {
         self.life.is_touched(Ok(self.timer.arm_later()), || self.timer.disarm())
     }
 
-    /// Takes the connection out as `Shared::take_out` does, from a map with one place.
+    /// Takes the connection out of the map, as `Shared::take_out` does. The model's map has room for one connection.
     fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
         let take = || {
             let mut is_in = self.map.lock().unwrap();
@@ -129,8 +129,8 @@ fn a_touch_races_with_the_expiry() {
     });
 }
 
-/// Two threads touch while the connection expires. The second thread may find the timer already armed by the first.
-/// Then it does not change the timer's state.
+/// Two threads touch while the connection expires. The second thread may find that the first has already armed the
+/// timer. Then the second thread does not change the timer's state.
 #[test]
 fn two_touches_race_with_the_expiry() {
     model("two_touches_race_with_the_expiry", || {

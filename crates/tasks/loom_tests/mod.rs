@@ -17,7 +17,7 @@ compile_error!("models run with debug assertions on: use `--profile loom`");
 /// This constant compiles only if the atomic of `crate::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Explores all executions of `f` and prints their number. Fails if there is only one execution, since nothing was
+/// Explores all executions of `f` and prints their number. Fails if there is only one execution, because nothing was
 /// interleaved then.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));

@@ -20,13 +20,12 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The number of shards of a map, unless its maker chooses another. Threads that use different shards do not wait for
-/// each other.
+/// The default number of shards of a map. Threads that use different shards do not wait for each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard of the map: a table behind a lock. The shard has its cache lines for itself, since locking it writes to
+/// A shard of the map: a table behind a lock. Each shard has its own cache lines, because locking a shard writes to
 /// them.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
@@ -48,7 +47,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Self::with_shards(SHARDS)
     }
 
-    /// Makes a map with `shards` shards, a power of two. A map that is rarely used needs only a few.
+    /// Makes a map with `shards` shards, a power of two. A map that threads rarely use needs only a few shards.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
@@ -136,7 +135,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
 }
 
 impl<K: Eq + Hash, V> Entry<'_, K, V> {
-    /// Returns the value of the key, if there is one.
+    /// Returns the value of the key; `None` if the key has no entry.
     pub(crate) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -153,7 +152,7 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         entry.map(|(key, value)| (&*key, value))
     }
 
-    /// Inserts an entry for a key that has none.
+    /// Inserts an entry for a key that has no entry yet.
     pub(crate) fn insert(mut self, key: K, value: V) {
         let Self { table, hasher, hash } = &mut self;
         table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));

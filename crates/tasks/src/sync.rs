@@ -18,7 +18,7 @@ mod imp {
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
-    /// A lock that loom's models track.
+    /// A lock whose interleavings loom's models explore.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -36,13 +36,13 @@ pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-/// In the child of a fork, a thread tries to get a lock for this long. Another thread of the child may hold the lock.
-/// [`LOOKS`] is the number of tries.
+/// The time for which a thread in the child of a fork tries to get a lock. It tries [`LOOKS`] times, because another
+/// thread of the child may hold the lock for a moment.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// Takes a lock, unless a fork has lost it. If another thread of the parent held the lock at the fork, the child finds
-/// it locked for ever. So in the child, this function tries for a moment and then returns `None`.
+/// Takes a lock, unless it stays locked for ever in the child of a fork. That happens if another thread of the parent
+/// held the lock at the fork. So in the child, this function tries for a moment and then returns `None`.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,
@@ -61,8 +61,8 @@ pub(crate) fn lock_unless_lost<G>(
     None
 }
 
-/// Returns the guard of a lock, whether the lock is poisoned or not. No lock here protects data that a panic could
-/// leave half-changed.
+/// Returns the guard of a lock, whether the lock is poisoned or not. No lock of this crate protects data that a panic
+/// could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, std::sync::PoisonError<G>>) -> G {
     result.unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -22,7 +22,7 @@ use tourbillon_tasks::{Repeat, Task, TaskEngine};
 #[cfg(unix)]
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// An engine with a task of each kind, and a queue.
+/// An engine with two repeating tasks, whose runs follow each other or may overlap, and a queue.
 #[cfg(unix)]
 struct Layers {
     engine: TaskEngine,
@@ -42,7 +42,7 @@ impl Layers {
         Self { engine, queue, in_turn, in_parallel }
     }
 
-    /// Makes the calls that the threads of the parent repeat.
+    /// Makes each call once that the threads of the parent process repeat.
     fn use_once(&self) {
         drop(self.queue.push(HOUR, 1).map(|id| self.queue.remove(id)));
         assert!(self.queue.try_recv().is_err());
@@ -75,7 +75,7 @@ fn main() {
 #[cfg(not(unix))]
 fn main() {}
 
-/// Forks, and lets the child end the layers. Returns the child's status.
+/// Forks, and lets the child end the engine, the tasks and the queue in `layers`. Returns the child's exit status.
 #[cfg(unix)]
 fn fork_once(layers: &Layers, fork: u32) -> i32 {
     // SAFETY: only the child drops the copy, and the child has its own copy of all memory.

@@ -20,7 +20,7 @@ use tourbillon_tasks::TaskEngine;
 
 const PROCESSES: usize = 40;
 const AT_A_TIME: usize = 8;
-/// The number of timers of each kind in each child.
+/// The number of timers of each sort that each child process starts.
 const TIMERS: u64 = 20_000;
 const CHILD: &str = "TOURBILLON_NEVER_EARLY_CHILD";
 const LONG: &str = "TOURBILLON_NEVER_EARLY";
@@ -37,7 +37,7 @@ impl Armed {
     }
 }
 
-/// The results of a child.
+/// The counts and the latenesses that a child process has measured.
 #[derive(Default)]
 struct Account {
     fired: AtomicU64,
@@ -77,7 +77,7 @@ fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// A waker that sends a message when its sleep must be polled.
+/// A waker that sends a message when the sleep that it belongs to must be polled.
 struct Poke {
     sleep: usize,
     pokes: mpsc::Sender<usize>,
@@ -176,8 +176,7 @@ fn no_timer_of_forty_processes_fires_early_by_the_callers_instant() {
     }
 }
 
-/// Returns the median lateness of the timers whose delay is in the first tenth of the span, in the second tenth, and so
-/// on.
+/// Divides the delays up to `longest` into ten ranges. Returns the median lateness of the timers of each range.
 fn medians(account: &Account, longest: Duration) -> Vec<Duration> {
     let mut tenths = vec![Vec::new(); 10];
     for &(delay, late) in &*account.late.lock().unwrap() {

@@ -21,8 +21,8 @@ impl Clock for Ahead {
 
 const PERIOD: Duration = Duration::from_secs(600);
 
-/// Makes a task each ten minutes, whose machine was suspended for an hour. Returns the engine, the task, the instants
-/// of its runs, and the moment of its start.
+/// Starts a task with a period of ten minutes, and suspends the simulated machine for an hour. Returns the engine, the
+/// task, the instants of the task's runs, and the moment of the task's start.
 fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
     let ahead = Arc::new(AtomicU64::new(0));
     let clock = Ahead(Arc::clone(&ahead));

@@ -15,7 +15,7 @@ use tourbillon_tasks::{Repeat, TaskEngine};
 const HOUR: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns the names of the process's threads that were started by an engine.
+/// Returns the names of the threads of this process that engines have started.
 fn engine_threads() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());

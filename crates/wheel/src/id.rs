@@ -56,7 +56,8 @@ impl TimerId {
         if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
     }
 
-    /// Returns whether the id was made with this `generation`. Compares only the low bits that the id contains.
+    /// Returns whether the id was made with this `generation`. The comparison uses only the low bits of the generation,
+    /// which the id contains.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(self, generation: u64) -> bool {

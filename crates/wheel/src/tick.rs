@@ -5,12 +5,12 @@ use core::time::Duration;
 
 /// An absolute point in wheel time, counted in ticks.
 ///
-/// The owner of a wheel decides how long a tick lasts ([`TickLength`]); every `u64` is a valid tick.
+/// The owner of a wheel decides how long a tick lasts ([`TickLength`]). Every `u64` is a valid tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The last tick.
+    /// The greatest tick. No later tick exists.
     pub const MAX: Tick = Tick(u64::MAX);
 
     /// Returns the tick `ticks` later, or the last tick if the sum would be after the last tick.

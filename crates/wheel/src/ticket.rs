@@ -6,8 +6,8 @@ use crate::tick::Tick;
 /// chunks of at most this size.
 pub const CHUNK_TICKETS: usize = 32;
 
-/// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. It means: "look at this timer at
-/// this tick".
+/// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. A ticket means: "check this timer
+/// at this tick".
 ///
 /// A ticket names a timer that is kept elsewhere, for example by an index into a table. A ticket usually carries a
 /// stamp, too: by the stamp, the table recognises tickets of timers that have ended. The wheel copies tickets and never

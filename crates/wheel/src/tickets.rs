@@ -44,9 +44,10 @@ use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The result of an advance: tells whether the advance has handed out everything that is due.
+/// The result of an advance: it says whether the advance has handed out all due tickets.
 ///
-/// Either everything is done, or work is left. There is no third outcome, so a `match` needs no other arm.
+/// Either all due tickets were handed out, or some are left. There is no third outcome, so a `match` needs no other
+/// arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "work that is left must be asked for again"]
 pub enum Progress {
@@ -57,23 +58,23 @@ pub enum Progress {
     BudgetSpent,
 }
 
-/// The default number of bits of the radix: a revolution of a level has `2^8` slots.
+/// The default number of bits of the radix. With 8 bits, a revolution of a level has `2^8` slots.
 ///
 /// Compared with 6 bits, tickets cascade through fewer levels. The price is 28 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// The greatest number of chunks of a coarse slot that a turn spreads: about 60 µs of work.
+/// The greatest number of chunks of a coarse slot that one call of `spread` moves to finer levels: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
-/// The number of ticks between two checks for coarse slots to spread. While a coarse slot has more than
-/// [`SPREAD_CHUNKS`] chunks, each turn checks.
+/// The number of ticks between two checks for coarse slots whose tickets must move to finer levels. While such a slot
+/// has more than [`SPREAD_CHUNKS`] chunks, each advance checks.
 const SPREAD_EVERY: u64 = 8;
 
-/// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to a chunk's
-/// worth more.
+/// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to a chunk
+/// more, which is 32 tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A pair is a ticket, too: the tick, and the name of the timer that is due at that tick.
+/// A pair of a tick and a name is a ticket, too. The name is that of the timer that is due at the tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -81,13 +82,14 @@ impl<N: Copy> Ticket for (Tick, N) {
     }
 }
 
-/// The slot that the sweep for stale tickets checks next. `depth` counts levels from the finest. After the levels, the
-/// sweep checks the overdue tickets.
+/// The slot that the sweep for stale tickets checks next. `depth` is the number of its level, counted from the finest
+/// level. After all levels, the sweep checks the overdue tickets.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// The number of the slot's full chunks that are still to be checked. `None` before the first step on the slot.
+    /// The number of the slot's full chunks that the sweep has not checked yet. `None` before the sweep has begun the
+    /// slot.
     unswept: Option<usize>,
 }
 
@@ -135,21 +137,23 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// Tickets that were inserted after the last advance and were already due then.
+    /// Tickets that were inserted after the last advance, and were already due when they were inserted.
     overdue: Slot<T>,
     /// Overdue tickets that earlier advances left over. The next advance hands them out before the tickets in
     /// `overdue`.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// A lower bound for the ticks of the finest level's tickets. Up to this tick, the wheel advances without a search.
+    /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
+    /// of the finest level.
     fine_from: u64,
-    /// A lower bound for the ticks at which occupied coarse slots begin. Up to this tick, the wheel need not search the
-    /// coarse levels.
+    /// A lower bound for the ticks at which occupied coarse slots begin. The wheel advances up to this tick without a
+    /// search of the coarse levels.
     coarse_from: u64,
-    /// The number of ticks since coarse slots were last checked for spreading.
+    /// The number of ticks that have passed after the last check for coarse slots whose tickets must move to finer
+    /// levels.
     unspread: u64,
-    /// Whether a coarse slot was too large for one share when coarse slots were last checked for spreading. If so, each
-    /// turn spreads a further share.
+    /// Whether the last check found a coarse slot too large to move to finer levels at once. If true, each advance
+    /// moves a further part of such a slot.
     crowded: bool,
     sampling: Sampling,
     len: usize,
@@ -160,23 +164,25 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
 /// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
 #[derive(Debug, Default)]
 struct Sampling {
-    /// The number of chunks to skip after the last search.
+    /// The number of chunks that are skipped after each search, as chosen by the last search.
     skips: u32,
-    /// The number of chunks that are still to be skipped before the next search.
+    /// The number of chunks that remain to skip before the next search.
     left: u32,
 }
 
 impl Sampling {
     const MOST_SKIPS: u32 = 7;
 
-    /// Returns whether to search the next chunk. If true, the caller must call [`note`](Self::note) afterwards.
+    /// Returns whether the caller must search the next chunk for stale tickets. After the search, the caller must call
+    /// [`note`](Self::note).
     fn takes_next(&mut self) -> bool {
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
         left.is_none()
     }
 
-    /// Records how many tickets of a searched chunk were stale. The more were stale, the sooner the next search comes.
+    /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
+    /// comes.
     fn note(&mut self, stale: usize, searched: usize) {
         self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
         self.left = self.skips;
@@ -363,9 +369,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         progress
     }
 
-    /// Does the first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller
-    /// fires the timers and then calls [`spread`](Self::spread). So no due timer waits for work on tickets that are due
-    /// later.
+    /// Does the first half of [`advance`](Self::advance): hands out the due tickets. The second half moves tickets of
+    /// coarse slots to finer levels ahead of time. The caller fires the timers and then calls [`spread`](Self::spread).
+    /// So no due timer waits for work on tickets that are due later.
     pub fn hand_out_until(
         &mut self,
         to: Tick,
@@ -407,8 +413,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     }
 
     /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots' tickets to finer
-    /// levels, in proportion to the time since the last share. A program may put the call off for a few ticks. Without
-    /// the call, a coarse slot is emptied all at once, at the tick at which the slot begins.
+    /// levels, in proportion to the ticks that have passed after the last such move. A program may put the call off for
+    /// a few ticks. Without the call, a coarse slot is emptied all at once, at the tick at which the slot begins.
     ///
     /// # Time complexity
     ///
@@ -420,7 +426,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Returns the first tick at which an occupied slot begins, or `None` if it is after `to`.
+    /// Returns the first tick at which an occupied slot begins. Returns `None` if no occupied slot begins at `to` or
+    /// before.
     fn next_event(&mut self, to: u64) -> Option<u64> {
         let position = self.position;
         if self.coarse_from <= to {
@@ -435,7 +442,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
-    /// Spreads the coarse slots that begin at `tick`. Returns false if the budget ran out before.
+    /// Moves the tickets of the coarse slots that begin at `tick` to finer levels. Returns false if the budget ran out
+    /// before the end.
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
@@ -477,7 +485,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets of `tick`. Returns false if the budget ran out before.
+    /// Hands out the tickets of `tick`. Returns false if the budget ran out before the last ticket.
     fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         let Some(level) = self.levels.first_mut() else { return true };
         let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
@@ -508,7 +516,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         slot.is_empty()
     }
 
-    /// Moves a share of the next coarse slots to finer levels. `passed` is the number of ticks since the last share.
+    /// Moves a part of the next coarse slots' tickets to finer levels, ahead of time. `passed` is the number of ticks
+    /// that have passed after the last such move.
     fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
         self.crowded = false;
         for depth in 1..self.levels.len() {
@@ -559,7 +568,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         false
     }
 
-    /// Sweeps the slot at the cursor, or the first occupied slot after it. Returns `None` at the end of the pass.
+    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
+    /// `None` when the sweep has passed the whole wheel.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {

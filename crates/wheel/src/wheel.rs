@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// A timer that came due.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Expired<T> {
-    /// The timer's id. It is stale from now on.
+    /// The timer's id, which is stale now.
     pub id: TimerId,
     /// The tick at which the timer was due. If the timer was moved, it is the tick of the last move.
     pub tick: Tick,
@@ -55,14 +55,16 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks of due tickets whose timers were not fired yet.
+    /// Chunks of due tickets whose timers an advance has not fired yet.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// Counts timers that ended or were moved. Each of them leaves a stale ticket, or has used up its ticket by firing.
+    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket, or
+    /// has used up its ticket by firing.
     ended: u32,
 }
 
-/// A ticket. It means: "Look at timer `index` at `tick`, if the timer still waits for the ticket with this `stamp`."
+/// A ticket of the wheel. It means: "Check timer `index` at `tick`, if the timer still waits for the ticket with this
+/// `stamp`."
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tick: Tick,
@@ -77,7 +79,8 @@ impl Ticket for Look {
     }
 }
 
-/// A slot for a timer. An insert, a cancel or a firing touches only one cache line of the table: this slot's.
+/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table: that of the
+/// timer's slot.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
@@ -116,19 +119,19 @@ impl Marks {
 }
 
 impl<T> Timer<T> {
-    /// Returns whether the timer waits for this ticket. A vacant slot waits for no ticket, since its stamp changed when
-    /// its timer ended.
+    /// Returns whether the timer in this slot waits for the ticket `look`. A vacant slot waits for no ticket, because
+    /// its stamp changed when its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
     }
 }
 
-/// The number of stale tickets that the wheel tolerates even if no timer is pending.
+/// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
 const STALE_SLACK: usize = 1_024;
-/// The number of timers that end or are moved for each swept chunk of tickets. That makes eight swept tickets for each
-/// timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the sweep. So at most `2 *
-/// n` tickets for `7/8 * n` timers remain, which keeps the bound.
+/// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
+/// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
+/// sweep. So at most `2 * n` tickets for `7/8 * n` timers remain, which keeps the bound.
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
@@ -253,8 +256,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, sweeps a chunk's worth of tickets. Timers that fire
-    /// count, too: the fewer live tickets are left, the sooner stale tickets outnumber them.
+    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk of tickets and drops the stale
+    /// tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the
+    /// live tickets.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -349,7 +353,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.len()
     }
 
-    /// Returns the wake tick of the wheel of tickets, where stale tickets count.
+    /// Returns the tick at which the wheel of tickets has work to do next. Stale tickets count as work, too.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

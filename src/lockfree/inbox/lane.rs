@@ -62,12 +62,12 @@ impl Block {
     }
 }
 
-/// Returns the index of the cell, within its block, of insertion `number`.
+/// Returns the index of insertion `number` within its block.
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
 
-/// The data that only the lane's writer accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's writer accesses.
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
@@ -75,26 +75,26 @@ struct Writer {
     spare: *mut Block,
 }
 
-/// The data that only the lane's reader accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's reader accesses.
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// The number of insertions that the reader has taken so far.
+    /// The number of insertions (tickets) that the reader has taken out of the lane so far.
     taken: u64,
 }
 
-/// The result of a push. It tells the writer whether to wake the shard.
+/// The result of a push into a lane (a thread's queue to a shard). It says whether the writer must wake the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The writer need not wake the shard to make room in the lane.
+    /// The push gives the writer no reason to wake the shard, because the lane is not crowded.
     Quietly,
     /// The push filled a block, and a quarter of the capacity waits in the lane. The writer should wake the shard if it
     /// sleeps, so that the shard drains the lane.
     Crowding,
 }
 
-/// Adds `by` to a counter that only the lane's owner writes, and returns the sum. One writer makes a plain load and
-/// store suffice.
+/// Adds `by` to a counter that only the lane's owner writes. Returns the sum. Because the counter has one writer, a
+/// plain load and store suffice.
 #[inline(always)]
 fn count(counter: &AtomicU64, by: u64) -> u64 {
     // Ordering: Relaxed. A counter with one writer.
@@ -106,25 +106,28 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of insertions that writers have published so far.
+    /// The number of insertions that the lane's writers have published so far.
     published: AtomicU64,
-    /// The number of published insertions that schedule no new timer: reissued tickets, and timers that were withdrawn.
+    /// The number of published insertions that schedule no new timer. They are tickets that were sent again, and timers
+    /// that were withdrawn.
     not_scheduled: AtomicU64,
-    /// The number of timers that the lane's owners cancelled.
+    /// The number of timers that the threads that had this lane have cancelled.
     cancelled: AtomicU64,
-    /// The number of owned timers that the lane's owners created. `destroyed` is the number that they destroyed.
+    /// The number of owned timers that the lane's owners have created. `destroyed` counts the owned timers that they
+    /// have destroyed.
     created: AtomicU64,
     destroyed: AtomicU64,
-    /// The number of armings of owned timers that posted a ticket.
+    /// The number of armings of owned timers that needed a new ticket in this lane.
     posted_arms: AtomicU64,
     state: AtomicU32,
     capacity: u64,
-    /// The lane that was listed before this lane. It is set before this lane is listed.
+    /// The next older lane in the inbox's list of all lanes. It is set before this lane is listed.
     older: AtomicPtr<Lane>,
-    /// The lane that arrived before this lane. It is set before this lane arrives.
+    /// The next older lane among the arrivals (lanes that the reader will start to drain). It is set before this lane
+    /// arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
-    /// The number of drained insertions. The writer estimates from it how full the lane is.
+    /// The number of insertions that the reader has drained. From it, the writer estimates how full the lane is.
     drained: AtomicU64,
     /// A stack of drained blocks on their way back to the writer. The reader pushes one block at a time, and the writer
     /// takes the whole stack: no ABA.
@@ -179,7 +182,8 @@ impl Lane {
     }
 
     /// Makes the caller the lane's writer (X2). The caller has made the lane, or has taken it from the vacant lanes.
-    /// Returns true if the reader does not walk the lane: then the lane must arrive.
+    /// Returns true if the reader does not drain the lane at present. Then the caller must add the lane to the
+    /// arrivals.
     #[must_use]
     pub(super) fn take_over(&self) -> bool {
         // Ordering: Acquire. The reader read the link of arrivals before it left the lane (`leave_walk`). The lock of
@@ -194,8 +198,8 @@ impl Lane {
         self.state.fetch_and(!OWNED, Ordering::Release);
     }
 
-    /// Takes the lane out of the walk if it has no writer. If so, returns true, and the reader drains the lane once
-    /// more.
+    /// Takes the lane out of the reader's walk (its list of lanes to drain) if the lane has no writer. Returns whether
+    /// it did. If it did, the reader drains the lane once more.
     #[inline]
     pub(super) fn leave_walk(&self) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
@@ -207,15 +211,15 @@ impl Lane {
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns the number of published insertions. Only the writer calls it.
+    /// Returns the number of insertions that the writer has published. Only the lane's writer may call this method.
     #[inline(always)]
     fn written(&self) -> u64 {
         // Ordering: Relaxed. The caller wrote the count, or another writer before the caller took the lane over (L3).
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the capacity admits another insertion. The capacity is checked only at the start of a block, so
-    /// its granularity is a block.
+    /// Returns whether the lane has room for another insertion (ticket). The method checks the capacity only at the
+    /// start of a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();
@@ -324,7 +328,7 @@ impl Lane {
         });
     }
 
-    /// Moves the reader to the next block. That block is linked, since one of its insertions is published (N1).
+    /// Moves the reader to the next block. That block is linked, because one of its insertions is published (N1).
     fn leave_block(&self, reader: &mut Reader) {
         // SAFETY: N2: the head is in the chain.
         let head = unsafe { &*reader.head };
@@ -353,13 +357,13 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion that schedules no new timer.
+    /// Counts an insertion (ticket) in this lane that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
     }
 
-    /// Counts a timer that this lane's owner cancelled. Returns the new count.
+    /// Counts a timer that the thread with this lane has cancelled. Returns the new count.
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)
@@ -375,31 +379,31 @@ impl Lane {
         count(&self.destroyed, 1)
     }
 
-    /// Counts an arming of an owned timer that posted a ticket. Returns the new count.
+    /// Counts an arming of an owned timer that needed a new ticket. Returns the new count.
     pub(crate) fn count_posted_arm(&self) -> u64 {
         count(&self.not_scheduled, 1);
         count(&self.posted_arms, 1)
     }
 
-    /// Returns the numbers of owned timers that the lane's owners have created and destroyed so far.
+    /// Returns two counts of owned timers: those created, and those destroyed by the threads that had this lane.
     pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of armings by the lane's owners that posted a ticket for an owned timer.
+    /// Returns the number of armings of owned timers for which the lane's owners pushed a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the lane's owners have cancelled so far.
+    /// Returns the number of timers that the threads that had this lane have cancelled so far.
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the lane's owners have scheduled so far.
+    /// Returns the number of timers that the threads that had this lane have scheduled so far.
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);

@@ -44,17 +44,17 @@ use crate::base::sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering, StdArc}
 use crate::base::ticket::Insertion;
 use core::ptr;
 
-/// All lanes of one station at a shard.
+/// All lanes (the queues of threads) to one station, an engine's part of a shard.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The newest lane. Each lane points to the next older lane. Each entry owns a reference to its lane.
+    /// The newest lane of the list of all lanes. Each lane points to the next older lane. Each entry owns a reference
+    /// to its lane.
     newest: AtomicPtr<Lane>,
-    /// The arrivals: lanes that the reader will add to its walk, the latest first. Each entry owns a reference to its
-    /// lane.
+    /// The latest of the arrivals: lanes that the reader will start to drain. Each entry owns a reference to its lane.
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
-    /// How often `register` was called so far.
+    /// The number of calls of `register` so far.
     registered: AtomicU64,
     lane_capacity: u64,
 }
@@ -68,8 +68,8 @@ impl Vacant {
         Self(ForkLock::new(Vec::new()))
     }
 
-    /// Adds a vacant lane. If the lock is held for ever (M1 of `fork`), the lane stays listed, and no thread of this
-    /// child takes the lane over.
+    /// Adds a lane whose thread has ended. In the child of a fork the lock may be held for ever (M1 of `fork`). Then no
+    /// thread of the child takes the lane over.
     fn put(&self, lane: Arc<Lane>) {
         self.0.lock().into_iter().for_each(|mut lanes| lanes.push(Arc::clone(&lane)));
     }
@@ -79,7 +79,7 @@ impl Vacant {
     }
 }
 
-/// Puts a lane at the front of a chain. The chain keeps a reference to the lane.
+/// Puts a lane at the front of the chain that begins at `top`. The chain keeps a reference to the lane.
 fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     let entry = Arc::into_raw(Arc::clone(lane)).cast_mut();
     // Ordering: Relaxed. A hint for the CAS.
@@ -137,7 +137,7 @@ impl Inbox {
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
     }
 
-    /// Returns how often `register` was called so far.
+    /// Returns the number of calls of `register` so far.
     pub(crate) fn registered(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.registered.load(Ordering::Relaxed)
@@ -172,7 +172,7 @@ impl Drop for Inbox {
     }
 }
 
-/// The reading end of an inbox.
+/// The reading end of an inbox: the shard's leader drains the inbox's lanes through it.
 #[derive(Debug)]
 pub(crate) struct InboxReader {
     inbox: StdArc<Inbox>,
@@ -180,7 +180,7 @@ pub(crate) struct InboxReader {
 }
 
 impl InboxReader {
-    /// Calls `visit` with each lane of the walk: only these lanes may have insertions.
+    /// Calls `visit` with each lane of the walk, the list of lanes to drain. Other lanes have no insertions.
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
         self.take_arrivals();
         self.walk.retain(|lane| {
@@ -203,7 +203,7 @@ impl InboxReader {
     }
 }
 
-/// The reading end of one lane, for the time of a visit.
+/// The reading end of one lane while [`InboxReader::walk`] visits the lane.
 #[derive(Debug)]
 pub(crate) struct LaneReader<'a> {
     lane: &'a Lane,
@@ -219,7 +219,8 @@ impl LaneReader<'_> {
     }
 }
 
-/// The writing end of a lane. When it is dropped, the next thread that registers may take the lane.
+/// The writing end of a lane (a thread's queue to a shard). After its drop, the next thread that registers may take the
+/// lane over.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     lane: Arc<Lane>,
@@ -232,13 +233,14 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Returns whether the lane's capacity admits another insertion.
+    /// Returns whether the lane has room for another insertion (ticket).
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.lane.has_room()
     }
 
-    /// Publishes an insertion, even beyond the capacity: a timer may rely on the insertion, so it is never refused.
+    /// Publishes an insertion, even beyond the lane's capacity. It never refuses the insertion, because a timer may
+    /// rely on it.
     #[inline]
     pub(crate) fn push(&mut self, insertion: Insertion) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.

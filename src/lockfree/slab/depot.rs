@@ -55,7 +55,8 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// How often a thread looks into an empty depot before it gives up, while another thread may be splitting a magazine.
+/// The number of times that a thread checks an empty depot before it gives up. Another thread may be splitting a
+/// magazine and give a part back.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -97,7 +98,8 @@ fn upper(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// All slots of an engine, and the depot of the magazines that belong to no thread.
+/// All slots of an engine. Vacant slots are in magazines, the stocks of threads. The depot has the magazines that
+/// belong to no thread.
 #[derive(Debug)]
 pub(crate) struct Slots {
     controls: Segments<Control>,
@@ -109,12 +111,12 @@ pub(crate) struct Slots {
     depot: CachePadded<Depot>,
 }
 
-/// The stack of the magazines that belong to no thread.
+/// The stack of the magazines (stocks of vacant slots) that belong to no thread.
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in the depot's magazines and in magazines that are being split. It may be too high, but is
-    /// never too low.
+    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
+    /// but is never too low.
     slots: AtomicU64,
 }
 
@@ -134,25 +136,26 @@ impl Slots {
         }
     }
 
-    /// Returns the words of a slot. Returns `None` if the slot's segment does not exist: then the slot was never used.
+    /// Returns the state word and the deadline word of a slot. Returns `None` if the slot's segment does not exist:
+    /// then the slot was never used.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&Control> {
         self.controls.get(index)
     }
 
-    /// Returns the words of a slot that is or was in use.
+    /// Returns the state word and the deadline word of a slot that is or was in use.
     #[inline(always)]
     pub(crate) fn control(&self, index: u32) -> &Control {
         self.controls.get_or_grow(index)
     }
 
-    /// Prefetches the words of a slot into the cache.
+    /// Prefetches a slot's state word and deadline word into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         segments::prefetch(self.controls.get(index));
     }
 
-    /// Returns the words of a slot that is or was in use, as the words of an owned timer.
+    /// Returns a slot that is or was in use, viewed as an owned timer.
     #[inline(always)]
     pub(crate) fn owned(&self, index: u32) -> Owned<'_> {
         self.extras.view(self.control(index), index)
@@ -180,7 +183,8 @@ impl Slots {
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of slots that a thread may take at a time: a whole magazine, or less while slots are scarce.
+    /// Returns the number of slots that a thread may take at a time. This is a whole magazine (a thread's stock), or
+    /// less while slots are scarce.
     fn share(&self) -> u32 {
         // Ordering: Relaxed. Only a measure.
         let given = self.depot.slots.load(Ordering::Relaxed);
@@ -192,7 +196,8 @@ impl Slots {
         part.clamp(1, self.magazine_slots)
     }
 
-    /// Takes a magazine of slots that were never used. Returns `None` if all slots were used.
+    /// Takes a magazine (a thread's stock of vacant slots) of slots that were never used. Returns `None` if all slots
+    /// were used.
     fn take_fresh(&self) -> Option<Magazine> {
         let most = u64::from(self.share());
         // Ordering: Relaxed. The thread that raises the index owns the slots in between, and nothing was written into
@@ -211,7 +216,7 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Puts a magazine into the depot, from which any thread may take it.
+    /// Puts a magazine (a stock of vacant slots) into the depot, from which any thread may take it.
     pub(crate) fn give(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -222,7 +227,8 @@ impl Slots {
         self.publish(magazine);
     }
 
-    /// Puts a magazine into the depot. The caller has already added its slots to the depot's count.
+    /// Puts a magazine (a stock of vacant slots) into the depot. The caller has already added its slots to the depot's
+    /// count.
     fn publish(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -246,7 +252,8 @@ impl Slots {
         }
     }
 
-    /// Adds a slot that the caller has vacated to `magazine`. If the magazine is full then, it goes to the depot.
+    /// Adds a slot that the caller has vacated to `magazine`, a stock of vacant slots. A full magazine then goes to the
+    /// depot.
     pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
         magazine.push(self, index);
         if magazine.len >= self.magazine_slots {
@@ -254,8 +261,8 @@ impl Slots {
         }
     }
 
-    /// Takes a magazine out of the depot. While slots are scarce, takes only a share of the magazine, and gives the
-    /// rest back.
+    /// Takes a magazine (a stock of vacant slots) out of the depot. While slots are scarce, takes only a part of the
+    /// magazine, and gives the rest back.
     fn take(&self) -> Option<Magazine> {
         let mut magazine = self.take_magazine()?;
         let rest = magazine.split(self, self.share());
@@ -265,8 +272,8 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Takes a magazine like `take`, when no unused slots are left. Waits a little, since another thread may have taken
-    /// the last magazine in order to split it.
+    /// Takes a magazine (a stock of vacant slots) when all slots have been used. Waits a little if the depot is empty,
+    /// because another thread may be splitting the last magazine.
     fn take_late(&self) -> Option<Magazine> {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. A hint.
@@ -304,11 +311,11 @@ impl Slots {
     }
 }
 
-/// A chain of vacant slots that one thread holds.
+/// A chain of vacant slots: the stock of one thread.
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in the chain.
+    /// The number of slots in this magazine.
     len: u32,
 }
 
@@ -340,7 +347,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots, and returns the rest as a magazine. `most` is at least one.
+    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -357,8 +364,8 @@ impl Magazine {
     }
 }
 
-/// The two magazines of a thread. The thread exchanges a magazine with the depot only when both are empty or both are
-/// full.
+/// A thread's two magazines (stocks of vacant slots). The thread exchanges a magazine with the depot only when both are
+/// empty or both are full.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     loaded: Magazine,
@@ -389,8 +396,8 @@ impl Magazines {
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller has vacated. The slot stays with this thread until the next call: until then,
-    /// the caller may still take the payload.
+    /// Takes back a slot that the caller has vacated. The slot stays with the calling thread until the thread's next
+    /// call. Until then, the caller may still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {

@@ -63,44 +63,44 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 
-/// The timer is armed: the ticket with the stamp of this state is valid.
+/// State flag: the timer is armed. The ticket with the stamp of this state is valid.
 const QUEUED: u64 = 1;
-/// The handler has begun.
+/// State flag: the timer's handler has begun.
 const RUNNING: u64 = 1 << 1;
-/// A thread waits for the end of the handler.
+/// State flag: a thread waits for the end of the timer's handler.
 const WAITED: u64 = 1 << 2;
-/// The slot belongs to an owned timer, whose handle arms it.
+/// State flag: the slot belongs to an owned timer. A handle arms and disarms such a timer.
 const OWNED: u64 = 1 << 3;
 const FLAGS: u64 = 0xff;
 const SEQUENCE_SHIFT: u32 = 8;
 const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 
-/// The result of `cancel`: the objects that the caller now owns, or the reason why it owns none.
+/// The outcome of cancelling a one-shot: the caller owns the payload and the slot, or learns why not.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Cancel {
     /// The caller owns the payload and the slot.
     Won,
-    /// The handler has begun.
+    /// The timer's handler has begun, so the caller owns nothing.
     Running,
-    /// The timer was fired, cancelled or evicted before.
+    /// The timer was fired, was cancelled, or was taken out by a shutdown before.
     Gone,
 }
 
-/// The result of `claim`: the next step of the holder of a due ticket.
+/// The outcome of claiming a one-shot whose ticket is due. It says what the holder of the ticket does next.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
     /// The timer is due. The caller owns the payload, runs the handler and calls `finish`.
     Won { generation: u64, deadline: Timestamp },
-    /// The deadline has not come. The caller issues a ticket with this stamp for this deadline (I2).
+    /// The deadline has not come. The caller issues a ticket with `stamp` for `deadline` (I2).
     Early { stamp: u32, deadline: Timestamp },
     /// The ticket is stale. The caller drops it.
     Stale,
 }
 
-/// The state and the deadline of one timer. Together they have 16 bytes, so that arming touches one cache line.
+/// The state and the deadline of one timer. Both words together have 16 bytes, so that arming touches one cache line.
 #[derive(Debug)]
 pub(crate) struct Control {
     state: AtomicU64,
@@ -117,7 +117,7 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// Returns the state with the next sequence, which makes all existing tickets stale.
+/// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
@@ -159,13 +159,14 @@ impl Control {
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Returns whether a ticket with this stamp may still lead to a firing. Works for one-shots and for owned timers.
+    /// Returns whether a ticket with this stamp may still lead to a firing. This holds for one-shots and for owned
+    /// timers.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
         self.live_stamp() == Some(stamp)
     }
 
-    /// Returns the stamp of the only ticket that may still lead to a firing. Returns `None` if no ticket may.
+    /// Returns the stamp of the only ticket that may still make the timer fire. Returns `None` if no ticket may.
     #[inline]
     pub(crate) fn live_stamp(&self) -> Option<u32> {
         // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
@@ -188,7 +189,8 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a due timer, so that the caller may run the handler. `now` is the time at which the handler would begin.
+    /// Takes a one-shot whose ticket is due, so that the caller may run the handler. `now` is the moment at which the
+    /// handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.
@@ -293,7 +295,7 @@ impl Control {
     }
 
     /// Returns the deadline word. If the timer has ended, the word contains a link or the deadline of a later timer. So
-    /// no outcome may depend on the value.
+    /// the caller may use the value only as a hint.
     #[inline]
     pub(crate) fn deadline_as_a_hint(&self) -> u64 {
         // Ordering: Relaxed. Nothing depends on the value.
@@ -320,7 +322,8 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// Reuses an id's slot 2^32 times, which a tight loop does in less than two minutes, and then 2^39 times in all.
+    /// Reuses the slot of an id 2^32 times, and then 2^39 times in all. A tight loop makes 2^32 uses in less than two
+    /// minutes.
     #[test]
     fn a_stale_id_stays_stale_when_its_slot_is_reused_for_hours() {
         let at = Timestamp::from_nanos;

@@ -21,8 +21,8 @@ impl Stats {
     /// each scrape, or every ten seconds.
     ///
     /// The series are the same as in [`prometheus`](Self::prometheus), with two exceptions. Lateness is published as
-    /// gauges with the label `quantile`, where 1 is the maximum, since the facade cannot set a histogram. Sums of
-    /// seconds are gauges, since the facade's counters are whole numbers.
+    /// gauges with the label `quantile`, where 1 is the maximum, because the facade cannot set a histogram. Sums of
+    /// seconds are gauges, because the facade's counters are whole numbers.
     ///
     /// # Time complexity
     ///

@@ -37,7 +37,8 @@ pub struct Stats {
     pub capacity: u64,
     /// The number of calls that found no slot left.
     pub engine_full: u64,
-    /// The number of calls that found no room in their lane. If a call waits, each of its attempts counts.
+    /// The number of calls that found no room in the calling thread's lane (its queue to a shard). If a call waits,
+    /// each of its attempts counts.
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
@@ -49,11 +50,11 @@ pub struct Stats {
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
-    /// The counters of owned timers. The fields `scheduled` to `pending` do not include owned timers. The counts of the
-    /// shards and their total do.
+    /// The counters of owned timers. The fields `scheduled` to `pending` leave owned timers out. The fields `shards`
+    /// and `total` include them.
     pub owned: OwnedStats,
-    /// The totals of all shards. Counters and handler times are summed, the lateness is over all shards, and each other
-    /// time is the longest of all shards.
+    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness is that of all
+    /// shards' handlers. Each other time is the longest of any shard.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,
@@ -64,13 +65,13 @@ pub struct Stats {
 #[non_exhaustive]
 pub struct OwnedStats {
     /// The number of owned timers that exist. A timer may be dropped while its shard checks it or a worker fires it.
-    /// Then it counts until the shard or the worker has finished.
+    /// Then the timer counts until the shard or the worker has finished.
     pub alive: u64,
     /// The number of handlers that have begun for owned timers.
     pub fired: u64,
-    /// The number of armings that posted a ticket to a shard.
+    /// The number of armings of owned timers that posted a ticket to a shard.
     pub posted: u64,
-    /// The number of due tickets whose timer had been postponed, so that the shard posted the ticket again.
+    /// The number of due tickets that the shard posted again because their timers had been postponed.
     pub postponed: u64,
 }
 
@@ -86,7 +87,7 @@ pub struct ShardStats {
     pub fired: u64,
     /// The number of handlers that panicked.
     pub panics: u64,
-    /// The number of tickets in the wheel at the last turn, including tickets of ended timers.
+    /// The number of tickets in the engine's wheel at the shard's last turn, including tickets of ended timers.
     pub tickets: u64,
     /// The number of tickets of ended timers that were dropped.
     pub stale_tickets: u64,
@@ -96,26 +97,28 @@ pub struct ShardStats {
     pub wakes: u64,
     /// How often a producer woke the shard.
     pub unparks: u64,
-    /// The number of due chunks that no worker has begun yet. It grows when workers fall behind.
+    /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. It grows when workers
+    /// fall behind.
     pub queued_chunks: u64,
-    /// The number of due timers that no worker has taken yet. Some of them may have been cancelled since they came due.
-    /// Zero after a shutdown.
+    /// The number of due timers that no worker has taken yet. Some of these timers may have been cancelled after they
+    /// came due. The number is zero after a shutdown.
     pub queued_timers: u64,
-    /// How long the oldest timer of `queued_timers` has waited. This assumes that workers take the timers in order.
+    /// The time for which the oldest timer of `queued_timers` has waited. The value assumes that workers take the
+    /// timers in order.
     pub queue_age: Duration,
     /// The number of takeovers: a handler held up the thread that led the shard, and another thread took the shard
     /// over. Each takeover made other timers of the shard one to five milliseconds late: see
     /// [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
-    /// How often the shard was late by more than [`stall_after`](Stats::stall_after).
+    /// The number of times that the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// How late the shard is at this moment: the time since it should have begun a turn, or should have ended its
-    /// present turn. The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    /// The time by which the shard is late at this moment with the beginning or the end of a turn (a pass of its loop).
+    /// The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// How long all threads together spent in handlers of this shard's timers. The time to claim the timers' tickets is
-    /// included.
+    /// The time that all threads together spent in handlers of this shard's timers. It includes the time to claim the
+    /// timers' tickets.
     pub handler_time: Duration,
     /// The number of shards whose thread the system refused to pin to its core.
     pub pins_refused: u64,
@@ -125,8 +128,8 @@ pub struct ShardStats {
 }
 
 impl ShardStats {
-    /// Reads the counters of an engine's station at a shard. `now` is the moment of the snapshot, or `None` if the
-    /// engine is shut down.
+    /// Reads the counters of an engine's station (its part of a shard). `now` is the moment of the snapshot, or `None`
+    /// if the engine is shut down.
     fn of(
         shard: &Shard,
         station: &StationShared,

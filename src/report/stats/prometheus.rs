@@ -128,7 +128,7 @@ struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
     source: Option<&'a str>,
-    /// The upper bound of a histogram's bucket.
+    /// The upper bound of a histogram's bucket, for the label `le`; `None` for samples without that label.
     bound: Option<f64>,
 }
 

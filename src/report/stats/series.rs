@@ -3,7 +3,7 @@
 use super::{Lateness, ShardStats, Stats};
 use core::time::Duration;
 
-/// A series of samples. It has one sample for the engine, or one for each shard.
+/// A series of samples. It has one sample for the engine, or a sample for each shard.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
@@ -22,7 +22,7 @@ pub(super) enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Count(u64),
-    /// A span of time. The page shows it in seconds.
+    /// A span of time. Prometheus' page shows it in seconds.
     Time(Duration),
 }
 

@@ -13,7 +13,7 @@ pub(crate) enum EngineClock {
 }
 
 impl EngineClock {
-    /// Returns the present moment, or a moment a little after it: see [`Clock::now`].
+    /// Returns the present moment, or a slightly later moment: see [`Clock::now`].
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         match self {
@@ -22,13 +22,13 @@ impl EngineClock {
         }
     }
 
-    /// Returns the present moment, or a moment before it: see [`Clock::true_now`].
+    /// Returns the present moment, or an earlier moment: see [`Clock::true_now`].
     pub(crate) fn true_now(&self) -> Timestamp {
         self.as_dyn().true_now()
     }
 
-    /// Returns whether `deadline` has come. The fast clock is read first. It is never behind the true clock, so if it
-    /// shows an earlier moment, the deadline has not come.
+    /// Returns whether `deadline` has come. First reads the fast clock, because it is never behind the true clock. If
+    /// the fast clock shows a moment before the deadline, the deadline has not come.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.now() >= deadline && self.true_now() >= deadline

@@ -28,7 +28,7 @@ struct ManualTime {
 #[derive(Default)]
 struct Subscribers {
     on_step: Vec<OnStep>,
-    /// The number of steps so far.
+    /// The number of times that a program has moved the clock.
     steps: u64,
 }
 

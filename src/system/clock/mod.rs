@@ -31,14 +31,14 @@ use core::time::Duration;
 /// A source of time that an engine can run on.
 ///
 /// A clock should not run backwards. If it does, the engine waits until the clock has caught up: nothing fires early,
-/// and nothing panics. A clock must not panic, since the shards' threads read it.
+/// and nothing panics. A clock must not panic, because the shards' threads read it.
 pub trait Clock: Send + Sync {
-    /// Returns the present moment, or a moment a little after it. Deadlines are counted from the returned moment.
+    /// Returns the present moment, or a slightly later moment. Deadlines are counted from the returned moment.
     fn now(&self) -> Timestamp;
 
-    /// Returns the present moment, or a moment before it. The engine compares deadlines with the returned moment to
-    /// decide whether they have come. The default implementation returns [`now`](Self::now), which is right for a clock
-    /// whose `now` is exact.
+    /// Returns the present moment, or an earlier moment. The engine compares deadlines with the returned moment to
+    /// decide whether a deadline has come. The default implementation returns [`now`](Self::now), which is right for a
+    /// clock whose `now` is exact.
     fn true_now(&self) -> Timestamp {
         self.now()
     }
@@ -54,7 +54,8 @@ pub trait Clock: Send + Sync {
         Some(deadline - now)
     }
 
-    /// Registers a function. A clock that moves in steps calls the function after each step. Other clocks ignore it.
+    /// Registers a function. A clock that moves in steps calls the function after each step. Other clocks ignore the
+    /// function.
     fn subscribe(&self, on_step: OnStep) {
         drop(on_step);
     }
@@ -75,10 +76,11 @@ pub struct ClockReport {
     /// The greatest time by which a reading of [`Clock::now`] was ahead of the true time, in this process.
     pub ahead: Duration,
     /// The greatest time by which a reading of [`Clock::now`] was behind the true time. A timer may have fired early by
-    /// this time. The value is zero if the counter never stepped.
+    /// up to this time. The value is zero if the processor's counter never stepped.
     pub behind: Duration,
-    /// The number of noticed steps of the counter. A sudden change of the counter's rate counts as a step. After three
-    /// steps within a minute the process reads the system's clock only.
+    /// The number of steps of the processor's counter that the clock has noticed. A sudden change of the counter's rate
+    /// counts as a step. After three steps within a minute, the process reads the system's clock in place of the
+    /// counter.
     pub steps: u64,
 }
 

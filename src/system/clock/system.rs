@@ -6,14 +6,14 @@ use crate::base::tick::Timestamp;
 use core::time::Duration;
 use std::time::{Instant, SystemTime};
 
-/// The time from the origin to the first use of this crate in the process. So instants up to a day before the first use
-/// can be converted, too.
+/// The time from the origin of timestamps to the process's first use of this crate. So instants up to a day before the
+/// first use can be converted, too.
 const LEAD: Duration = Duration::from_secs(86_400);
 
 /// The moment from which the timestamps of this process count.
 struct Origin {
     instant: Instant,
-    /// The origin on the boot-time clock, in nanoseconds.
+    /// The same moment on the boot-time clock, in nanoseconds.
     #[cfg(target_os = "linux")]
     boot: i128,
 }
@@ -48,15 +48,15 @@ fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// The conversion is exact for instants since the origin. The origin is a day before the process's first use of this
-/// crate. Earlier instants become [`Timestamp::ZERO`].
+/// Converts instants after the origin exactly. The origin is a day before the process's first use of this crate.
+/// Instants before the origin become [`Timestamp::ZERO`].
 impl From<Instant> for Timestamp {
     fn from(instant: Instant) -> Self {
         Timestamp::ZERO + instant.saturating_duration_since(origin().instant)
     }
 }
 
-/// The conversion is exact where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of
+/// Converts exactly where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of
 /// `Instant` becomes a moment that is centuries ahead.
 impl From<Timestamp> for Instant {
     fn from(timestamp: Timestamp) -> Self {
@@ -71,8 +71,8 @@ impl From<Timestamp> for Instant {
     }
 }
 
-/// Converts by the present difference between the time of day and the monotonic clock. So the result changes when a
-/// user sets the time of day. Moments before the origin become [`Timestamp::ZERO`].
+/// Converts a time of day by the present difference between the time of day and the monotonic clock. So the result
+/// changes when a user sets the time of day. Moments before the origin become [`Timestamp::ZERO`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -83,8 +83,8 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Converts by the present difference between the time of day and the monotonic clock. A moment beyond the range of
-/// `SystemTime` becomes a moment that is centuries ahead.
+/// Converts to a time of day by the present difference between the time of day and the monotonic clock. A moment beyond
+/// the range of `SystemTime` becomes a moment that is centuries ahead.
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -146,8 +146,8 @@ impl BootClock {
         Self(())
     }
 
-    /// Reads the monotonic clock, and this clock soon afterwards, in nanoseconds. The thread may lose its core between
-    /// the two readings. So the method takes a few pairs of readings, and returns the closest pair.
+    /// Reads the monotonic clock, and soon afterwards the boot-time clock, in nanoseconds. The thread may lose its core
+    /// between the two readings. So the method takes a few pairs of readings, and returns the closest pair.
     fn read_beside_the_monotonic_clock() -> (Instant, i128) {
         let read = |_| {
             let (before, boot) = (Instant::now(), Self::since_boot());

@@ -55,16 +55,17 @@ use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 #[must_use = "it may have a value"]
 #[non_exhaustive]
 pub enum Placed<V> {
-    /// The key had no entry. Now it has the new entry.
+    /// The key had no entry before. Now it has the new entry.
     New,
-    /// The key has a new entry. This is the old entry's value. Its handler does not run.
+    /// The key has the new entry in place of an old entry. The old entry's value is returned here, and the handler does
+    /// not run for it.
     Replaced(V),
-    /// The key keeps its old entry. This is the new value.
+    /// The key keeps its old entry. The new value is returned here.
     Kept(V),
 }
 
-/// A set of timers that are named by keys. Clones share the keys. Dropping the last clone drops the entries, and their
-/// handler does not run.
+/// A set of timers that are named by keys. Clones share the keys. Dropping the last clone drops the entries without
+/// running the handler.
 pub struct Keyed<K: Key, V: Send + 'static> {
     shared: StdArc<Shared<K, V>>,
 }
@@ -81,8 +82,8 @@ pub struct DueKey<'a, K: Key, V: Send + 'static> {
     pub deadline: Timestamp,
     /// The time between the deadline and the start of the handler.
     pub lateness: Duration,
-    /// The `Keyed` that had the entry. The handler may schedule through it. A handler that holds a clone of its own
-    /// `Keyed` keeps itself alive for ever.
+    /// The `Keyed` to which the entry belonged. The handler may schedule further entries through it. A handler that
+    /// holds a clone of its own `Keyed` keeps itself alive for ever.
     pub keyed: &'a Keyed<K, V>,
 }
 
@@ -96,10 +97,10 @@ struct Shared<K: Key, V: Send + 'static> {
 
 /// The entry of a key: its value and its timer.
 struct Pending<V> {
-    /// The id of the entry's present timer. A due timer with another id leaves the entry alone.
+    /// The id of the entry's present timer. If a timer with another id comes due, the entry stays.
     timer: TimerId,
     deadline: Timestamp,
-    /// Never locked: the mutex is here only so that values need not be `Sync`.
+    /// The entry's value. No thread locks the mutex. It is here so that values need not be `Sync`.
     value: Mutex<V>,
 }
 
@@ -232,7 +233,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.read(key, |pending| pending.deadline)
     }
 
-    /// Returns the time until a key's entry is due. Returns zero if it is due and its handler has not begun.
+    /// Returns the time until a key's entry is due. Returns zero if the entry is due and its handler has not begun.
+    /// Returns `None` if the key has no entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -342,14 +344,14 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         Ok(())
     }
 
-    /// Makes a timer for a key, whose shard of the map the caller has locked. When the timer is due, it looks up the
-    /// entry that the key has by then.
+    /// Makes a timer for a key, whose shard of the map the caller has locked. When the timer is due, its job looks up
+    /// the entry that the key has by then.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Cancels a timer whose entry is gone. If the timer is due already, it finds no entry and does nothing.
+    /// Cancels a timer whose entry is gone. If the timer is due already, its job finds no entry and does nothing.
     fn drop_timer(&self, timer: TimerId) {
         drop(self.tasks.handle().cancel(timer));
     }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{Armed, Handle, Refusal, RescheduleError, ScheduleError, Timer, TimerId, Timestamp};
 
-/// The shared part of a task engine. Clones refer to the same engine. They do not keep it running.
+/// The shared part of a task engine. Clones refer to the same engine, and do not keep the engine running.
 #[derive(Clone)]
 pub(crate) struct TaskCore {
     shared: StdArc<Shared>,
@@ -77,13 +77,13 @@ impl TaskCore {
         self.shared.base.true_now()
     }
 
-    /// Returns how long a thread must sleep from now until `deadline`. Returns `None` if the clock moves only by
-    /// explicit calls.
+    /// Returns for how long a thread must sleep from now in order to be awake at `deadline`. Returns `None` if the
+    /// clock moves only by explicit calls.
     pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a job that runs once at `deadline`.
+    /// Schedules a job that runs once at `deadline`. The call may wait for room in the calling thread's lane.
     #[inline]
     pub(crate) fn shoot(
         &self,
@@ -149,8 +149,8 @@ impl TaskCore {
         self.shared.wall
     }
 
-    /// Returns whether only the calling thread can fire the timers that are scheduled here. That is the case in a
-    /// handler that runs inline, and in an engine without threads.
+    /// Returns whether only the calling thread can fire the timers that are scheduled here. Returns true in a handler
+    /// that runs inline, and in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.base.may_wait_for_shards()
     }
@@ -170,7 +170,8 @@ impl TaskCore {
         self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
     }
 
-    /// Locks a mutex, or returns `None` if a fork has lost it: see [`lock_unless_lost`](sync::lock_unless_lost).
+    /// Locks a mutex. Returns `None` if the mutex stays locked for ever in the child of a fork: see
+    /// [`lock_unless_lost`](sync::lock_unless_lost).
     pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
         self.shared.lock_unless_lost(lock)
     }
@@ -196,8 +197,8 @@ impl Shared {
         }
     }
 
-    /// Empties a list and returns its entries. If a fork has lost the list's lock, the entries stay, and nothing is
-    /// returned.
+    /// Empties a list and returns its entries. In the child of a fork the list may stay locked for ever. Then the
+    /// entries stay in the list, and the result is empty.
     fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }

@@ -11,7 +11,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {
-    /// The new entry replaces the present entry.
+    /// The new entry replaces the key's present entry.
     #[default]
     Replace,
     /// The present entry stays. The new entry is handed back.

@@ -6,24 +6,24 @@ use super::policies::Overlap;
 use super::report::Report;
 use tourbillon::Missed;
 
-/// The state of a repeating task, and its policies.
+/// The progress of a repeating task: its next run, its counts, and its policies.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
     /// The instant of the coming run; `None` when no further run comes.
     next: Option<Instant>,
-    /// The number of runs that are left; `None` if the task repeats for ever.
+    /// The number of runs that the task still has to make; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,
-    /// The instant at which the last run began.
+    /// The moment at which the last run began.
     begun: Instant,
-    /// The instant up to which missed instants were counted.
+    /// The instant up to which `begin` has counted missed instants. It has not counted later instants yet.
     counted: Instant,
     pub(super) report: Report,
 }
 
-/// Describes a run that has just begun: its number, its instant, and how many instants were missed before it.
+/// Describes a run that has just begun: its number, its instant, and the number of instants missed before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,
@@ -81,7 +81,7 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends a run, and applies the overlap policy to the instants that came during the run.
+    /// Ends the present run, and applies the overlap policy to the instants that came during that run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);
@@ -121,8 +121,8 @@ mod tests {
         Progress::new(occurrences, PERIOD, None, missed, overlap)
     }
 
-    /// Runs from `begin` to `end`. Returns the instant of the run, the number of instants that it missed, and the next
-    /// instant.
+    /// Simulates a run from `begin` to `end`. Returns the run's instant, the number of instants missed before the run,
+    /// and the next instant.
     fn run(progress: &mut Progress, begin: Instant, end: Instant) -> (Instant, u64, Option<Instant>) {
         let begun = progress.begin(begin).expect("an instant has come");
         progress.end(end);

@@ -47,10 +47,10 @@ pub enum First {
     AfterPeriod,
     /// The first run begins as soon as the task starts.
     AtOnce,
-    /// The first run begins this long after the start.
+    /// The first run begins after this time from the start of the task.
     After(Duration),
-    /// The first run begins at the next moment that is a whole number of periods after this time. So a task that is
-    /// started again keeps its phase.
+    /// The first run begins at the next moment that is a whole number of periods before or after this time. So a task
+    /// that is started again keeps its phase.
     InStepWith(SystemTime),
 }
 
@@ -66,7 +66,7 @@ impl Repeat {
         }
     }
 
-    /// Makes a plan with a fixed rate: the instants are a period apart, however long runs take.
+    /// Makes a plan with a fixed rate: the planned moments of the runs are a period apart, however long runs take.
     pub fn every(period: Duration) -> Self {
         Self::at(Cadence::Rate(period))
     }
@@ -93,15 +93,16 @@ impl Repeat {
         self
     }
 
-    /// Derives the phase from a key. So ten thousand tasks with the same period do not fire in the same tick. A key and
-    /// a period always give the same phase, in every process that is built with the same standard library.
+    /// Derives the task's phase within the period from a key. So ten thousand tasks with the same period do not fire in
+    /// the same tick. A key and a period always give the same phase, in every process that is built with the same
+    /// standard library.
     pub fn spread_by(self, key: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         self.first(First::InStepWith(SystemTime::UNIX_EPOCH + Duration::from_nanos(hasher.finish() >> 1)))
     }
 
-    /// Sets the number of runs. Without it, the task repeats for ever.
+    /// Sets the number of runs. By default, the task repeats for ever.
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
@@ -116,7 +117,8 @@ impl Repeat {
         self
     }
 
-    /// Sets the policy for instants that come while a run is under way; by default they are skipped.
+    /// Sets the policy for instants (planned runs) that come while a run is under way. By default such instants get no
+    /// run.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
@@ -128,7 +130,7 @@ impl Repeat {
         self
     }
 
-    /// Checks the plan, and returns the state of a task that starts now.
+    /// Checks the plan, and returns the progress of a task that starts at `now`.
     pub(super) fn begin(
         &self,
         wall: Wall,
@@ -159,7 +161,7 @@ impl Repeat {
 }
 
 impl First {
-    /// Returns the time between the start and the first run.
+    /// Returns the time between the start of the task and its first run.
     fn delay(self, period: Duration, time: SystemTime) -> Duration {
         match self {
             Self::AfterPeriod => period,

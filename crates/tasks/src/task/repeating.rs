@@ -25,28 +25,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
-/// The closure of a task. Its type decides whether runs may overlap. The closure is kept until the task has ended.
+/// The closure of a repeating task. The type decides whether the task's runs may overlap. The closure is kept until the
+/// task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
     type Routine;
 
-    /// Whether the next run must wait for the end of this run.
+    /// Whether each run of the task must wait for the end of the previous run.
     const IN_TURN: bool;
 
     /// Begins a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
-    /// Takes the closure out. Returns `None` if it was taken before, if a run uses it, or if a fork has lost its lock.
+    /// Takes the closure out. Returns `None` if the closure was taken before, or if a run uses it. In the child of a
+    /// fork, also returns `None` if the closure stays locked for ever.
     fn take(&self, is_in_child: bool) -> Option<Self::Routine>;
 }
 
-/// A closure whose runs follow each other.
+/// The closure of a task whose runs never overlap.
 pub(super) struct InTurn<F> {
-    /// The closure. It is locked as long as a run lasts.
+    /// The closure; `None` after it was taken out. The lock is held during each run.
     routine: Mutex<Option<F>>,
     call: fn(&mut F, &Run),
 }
 
-/// A closure whose runs may overlap.
+/// The closure of a task whose runs may overlap.
 pub(super) struct InParallel<F>(Mutex<Option<StdArc<F>>>);
 
 impl<F> InTurn<F> {
@@ -140,7 +142,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
-    /// Whether the closure was called.
+    /// Whether the run has called the task's closure.
     is_made: bool,
 }
 
@@ -149,7 +151,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, is_made: false }
     }
 
-    /// Calls the closure. Returns the payload of its panic, if it panicked.
+    /// Calls the task's closure by `call`. If the closure panics, returns the payload of the panic.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
         self.is_made = true;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
@@ -211,24 +213,24 @@ pub(super) struct Repeating<B: Body> {
 struct State {
     progress: Progress,
     is_stopped: bool,
-    /// The number of runs under way.
+    /// The number of the task's runs that are under way.
     running: usize,
 }
 
 impl State {
-    /// Returns whether no further run begins.
+    /// Returns whether no further run of the task begins.
     fn has_ended(&self) -> bool {
         self.is_stopped || self.progress.next().is_none()
     }
 }
 
-/// Makes the error for a task that nothing else refers to yet. The error returns the closure.
+/// Makes the error for a task that cannot be started. The error returns the closure of `body`.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
     RepeatError { kind, task: body.take(false).expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
-    /// Makes a task. Its timer is not armed yet.
+    /// Makes a repeating task. [`launch`](Self::launch) arms its timer.
     pub(super) fn make(
         tasks: &TaskCore,
         plan: &Repeat,
@@ -254,7 +256,7 @@ impl<B: Body> Repeating<B> {
         Ok(task)
     }
 
-    /// Arms the timer for the first run, unless the task was already stopped.
+    /// Arms the task's timer for the first run, unless the task was already stopped.
     pub(super) fn launch(self: &StdArc<Self>) -> Result<(), RepeatError<B::Routine>> {
         let Some(timer) = self.timer.get() else { return Ok(()) };
         self.tasks.keep(timer.id(), StdArc::clone(self) as StdArc<dyn Repeats>);
@@ -285,7 +287,7 @@ impl<B: Body> Repeating<B> {
         Ok(())
     }
 
-    /// Takes the closure out, unless a run uses it.
+    /// Takes the task's closure out. Returns `None` if a run uses the closure.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
         self.body.take(self.tasks.is_in_child())
     }
@@ -294,7 +296,7 @@ impl<B: Body> Repeating<B> {
         ignore_poison(self.state.lock())
     }
 
-    /// Arms the timer for the coming run, if there is one. Never waits.
+    /// Arms the task's timer for the coming run, if a further run comes. Never waits.
     fn arm(&self, state: &mut State) {
         let next = state.progress.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
@@ -304,7 +306,7 @@ impl<B: Body> Repeating<B> {
         state.is_stopped |= armed.is_err();
     }
 
-    /// Drops the closure, and the engine's reference to the task.
+    /// Drops the closure of an ended task, and the engine's reference to the task.
     fn retire(&self) {
         let kept = self.timer.get().and_then(|timer| self.tasks.forget(timer.id()));
         drop((kept, self.take_back()));

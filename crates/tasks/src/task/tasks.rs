@@ -18,7 +18,8 @@ use tourbillon::{
     Cancel, Health, Refusal, RescheduleError, ScheduleError, Stats, TimerId, Timestamp, Unfired,
 };
 
-/// A handle of an engine for tasks. Any thread may use it. Cloning is cheap. A handle does not keep the engine running.
+/// A handle of an engine for tasks. Any thread may use a handle. Cloning a handle is cheap. A handle does not keep the
+/// engine running.
 #[derive(Clone)]
 pub struct Tasks {
     core: TaskCore,
@@ -29,7 +30,7 @@ impl Tasks {
         Self { core }
     }
 
-    /// Returns the engine's core, on which keyed timers and the ready-made uses build.
+    /// Returns the shared part of the engine. Keyed timers and the ready-made uses build on it.
     pub(crate) fn core(&self) -> &TaskCore {
         &self.core
     }
@@ -168,13 +169,13 @@ impl Tasks {
         self.start(&plan, InTurn::new(f, |f, run| f(run)))
     }
 
-    /// Works as [`repeat`](Self::repeat), but runs may overlap: each begins at its instant, on another worker. The
-    /// plan's overlap policy does not apply.
+    /// Works as [`repeat`](Self::repeat), but runs may overlap: each run begins at its planned moment, on another
+    /// worker. The plan's overlap policy does not apply.
     ///
     /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
-    /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the run is
-    /// not a one-shot, and the next run waits for its end. A pause counts from the start of a run to the start of the
-    /// next run.
+    /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the task's
+    /// own timer makes the run. The next run then waits for its end. A pause counts from the start of a run to the
+    /// start of the next run.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl Tasks {
         NamedTasks::new(&self.core)
     }
 
-    /// Makes an owned timer that runs `f` whenever it is due. It can be armed and disarmed any number of times.
+    /// Makes an owned timer that runs `f` whenever it is due. The timer can be armed and disarmed any number of times.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ impl Tasks {
 
     /// Works as [`expiry_map`](Self::expiry_map), but passes each expired entry to the listener `on_expired`. The
     /// listener runs on a worker, or in an insert that finds an expired entry whose timer is late. It may use the map,
-    /// since no lock is held.
+    /// because no lock is held.
     ///
     /// A listener that holds a clone of the map keeps the map alive for ever.
     #[must_use]

@@ -56,8 +56,8 @@ impl Rate {
 
 /// The outcome of an [`acquire`](RateLimiter::acquire).
 ///
-/// Either the caller has a permit, or it learns when to ask again. There is no third outcome, so a `match` needs no
-/// other arm.
+/// Either the caller has a permit, or the caller learns when to ask again. There is no third outcome, so a `match`
+/// needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "there may have been no permit"]
 pub enum Acquired {
@@ -182,7 +182,7 @@ impl RateLimiter {
 struct Bucket {
     /// The time after which one permit comes back.
     interval: u128,
-    /// The time in which all permits but one come back.
+    /// The time in which an empty bucket gets back all permits but one.
     slack: u128,
     /// The moment at which the bucket will be full. If this moment has passed, the bucket is full.
     full_at: u128,

@@ -131,8 +131,8 @@ fn a_snapshot_of_keys_has_each_once() {
     assert_eq!((keyed.len(), tasks.handle().stats().pending), (0, 0));
 }
 
-/// Some keys have entries all the time, while other keys make the map grow and shrink. Every snapshot has these keys
-/// once.
+/// Some keys have entries all the time, while other keys make the map grow and shrink. Every snapshot has each of the
+/// permanent keys once.
 #[test]
 fn a_snapshot_misses_and_repeats_no_key_while_the_map_is_rebuilt() {
     within_patience(|| {

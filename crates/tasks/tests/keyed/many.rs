@@ -11,7 +11,7 @@ use tourbillon::{Builder, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, MoveError, Placed};
 use tourbillon_tasks::{DrivenTasks, IfPresent};
 
-/// Random calls and a plain map must agree, on the threadless engine, where every answer is known.
+/// Random calls on an engine without threads must give the same answers as a plain map.
 #[test]
 fn calls_by_chance_agree_with_a_plain_model() {
     for seed in 0..60 {
@@ -76,7 +76,7 @@ fn calls_by_chance_agree_with_a_plain_model() {
     }
 }
 
-/// Millions of keys come and go. A third of them fire, a third are cancelled, and a third are replaced before. No entry
+/// Millions of keys come and go. A third of the entries fire, a third are cancelled, and a third are replaced. No entry
 /// and no timer is left, and the map has given its memory back.
 #[test]
 fn no_entry_is_left_behind_of_millions_of_keys() {

@@ -11,7 +11,8 @@ use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Keyed, KeyedErrorKind, Placed};
 use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
-/// A key is replaced twenty times within a tick, and all its entries are due. Only the last entry's job runs.
+/// A thousand values are scheduled for one key, one after the other and for the same deadline. Only the last value's
+/// job runs.
 #[test]
 fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     let mut tasks = driven();
@@ -60,8 +61,8 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
     });
 }
 
-/// A timer has begun to fire, and reaches the map when its entry was just replaced. It leaves the new entry to the new
-/// timer. Each value is its deadline, so that a job knows whose timer ran it.
+/// A timer has begun to fire, and reaches the map just after its entry was replaced. The timer leaves the new entry to
+/// the new timer. Each value is the deadline of its entry, so that a job knows which timer ran it.
 #[test]
 fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     within_patience(|| {
@@ -99,14 +100,14 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     });
 }
 
-/// The possible fates of a generation.
+/// The fate of a generation (one value scheduled for a key): its job ran.
 const RAN: u8 = 1;
 const REPLACED: u8 = 2;
 const CANCELLED: u8 = 3;
 const DRAINED: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// The fate of each generation. The index is the generation's token.
+/// The fate of each generation (one value scheduled for a key). The index is the generation's token.
 struct Fates {
     fates: Vec<AtomicU8>,
     next: AtomicUsize,
@@ -120,7 +121,7 @@ impl Fates {
         Self { fates, next: AtomicUsize::new(0), twice: AtomicU64::new(0), early: AtomicU64::new(0) }
     }
 
-    /// Returns a token that was not used yet.
+    /// Returns a token that no generation has used yet. Returns `None` when all tokens were used.
     fn take(&self) -> Option<usize> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         (token < self.fates.len()).then_some(token)
@@ -137,7 +138,8 @@ impl Fates {
     }
 }
 
-/// Threads replace, keep, reject, cancel, move, drain and list a few keys while these fire. The jobs do the same.
+/// Threads replace, keep, reject, cancel, move, drain and list a few keys while the keys' entries fire. The entries'
+/// jobs do the same.
 fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
@@ -232,8 +234,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules waits for a shard, and
-/// the job on that shard wants the same key.
+/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules a key waits for room in
+/// its lane, while a job on the shard's thread uses the same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {
@@ -241,7 +243,7 @@ fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     });
 }
 
-/// Four threads each schedule the same free key. Exactly one of them gets it.
+/// Four threads schedule the same free key at once. Exactly one thread gets the key.
 #[test]
 fn of_many_that_want_a_free_key_one_gets_it() {
     within_patience(|| {
@@ -263,7 +265,7 @@ fn of_many_that_want_a_free_key_one_gets_it() {
     });
 }
 
-/// Entries are scheduled during a shutdown. Each entry ran, or is in the map, or came back with the error.
+/// Entries are scheduled during a shutdown. Each entry has run, or is in the map, or came back with the error.
 #[test]
 fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
     within_patience(|| {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon_tasks::IfPresent;
 use tourbillon_tasks::keyed::{DueKey, Keyed};
 
-/// A key whose hash or comparison panics when its `Thorns` demand it.
+/// A key whose hash or comparison panics if its `Thorns` (switches of the test) are set so.
 #[derive(Clone, Debug)]
 struct Thorny(u64, Arc<Thorns>);
 
@@ -40,7 +40,8 @@ impl Hash for Thorny {
     }
 }
 
-/// The call that used the key panics. The map stays whole, and nothing stays locked.
+/// If a key's hash or comparison panics, the call that used the key panics. The map stays whole, and no lock stays
+/// locked.
 #[test]
 fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
     within_patience(|| {
@@ -72,7 +73,8 @@ fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
     });
 }
 
-/// The hash panics when the timer looks its entry up. The panic is counted, and the entry stays until it is cancelled.
+/// The hash of a key panics when the key's timer looks its entry up. The engine counts the panic, and the entry stays
+/// until it is cancelled.
 #[test]
 fn a_key_whose_hash_panics_when_it_is_due_can_still_be_cancelled() {
     let (mut tasks, thorns) = (driven(), Arc::new(Thorns::default()));
@@ -88,7 +90,7 @@ fn a_key_whose_hash_panics_when_it_is_due_can_still_be_cancelled() {
     assert_empty(&keyed, &mut tasks);
 }
 
-/// A value or a key uses its own map while it is dropped. That works wherever the drop happens.
+/// A value or a key uses its own map in its drop. This works in every call that drops values or keys.
 #[test]
 fn nothing_of_the_users_is_dropped_under_a_lock() {
     struct Returns(u64, Arc<OnceLock<Keyed<u64, Returns>>>, Log<u64>);

@@ -61,12 +61,12 @@ fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// Makes a threadless engine with ticks of a second, as the small wheels have them.
+/// Makes an engine without threads, with ticks of a second.
 fn seconds() -> DrivenTasks {
     DrivenTasks::start(Builder::new().tick(SECOND)).unwrap()
 }
 
-/// Starts a task that logs when it runs, in seconds.
+/// Starts a task by `plan` that logs the moments of its runs, in seconds.
 fn logged(tasks: &Tasks, plan: Repeat) -> Log<u64> {
     let (log, inside) = (Log::new(), tasks.clone());
     let sink = log.clone();

@@ -11,7 +11,7 @@ use tourbillon_tasks::keyed::{DueKey, Placed};
 use tourbillon_tasks::{DrivenTasks, First, IfPresent, Missed, Repeat, RepeatErrorKind, TaskEngine};
 
 /// Three threads schedule timers for the next two revolutions, while a fourth thread turns the wheel. Each closure
-/// knows its deadline. In the end the clock stands at the last deadline, and everything has run.
+/// checks its deadline. In the end the clock stands at the last deadline, and all closures have run.
 #[test]
 fn what_is_scheduled_while_the_wheel_turns_is_on_time() {
     within_patience(|| {
@@ -89,7 +89,7 @@ fn a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     assert_eq!((log.take(), repeats.take()), (vec![5], vec![100, 110, 120]));
 }
 
-/// The delays are not whole seconds. The test starts them at every tenth of a second.
+/// The ticks are seconds, but the delays are not whole seconds. The test starts delays at every tenth of a second.
 #[test]
 fn nothing_runs_early_whatever_the_phase() {
     let mut tasks = seconds();
@@ -153,8 +153,8 @@ fn short_ticks_work_and_shorter_periods_are_refused() {
     assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { option: "tick", .. }));
 }
 
-/// The periods are a tick, a revolution of each wheel, a revolution of the small wheels, and periods around these.
-/// There are several tasks of each period.
+/// The periods of the tasks are a tick, a revolution of each wheel, and periods that are a little shorter or longer.
+/// Several tasks have each period.
 #[test]
 fn tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
     let mut tasks = seconds();
@@ -184,7 +184,8 @@ fn a_period_of_a_revolution_is_one() {
     }
 }
 
-/// A task of 90 s was created 45 s ago. It is created again, and runs after 45 s, not after 90 s or 105 s.
+/// A task with a period of 90 s was created 45 s ago. It is created again, and runs after 45 s, not after 90 s or 105
+/// s.
 #[test]
 fn a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -213,7 +214,8 @@ fn n_times_are_n() {
     }
 }
 
-/// The wall clock is set back by an hour, and then forward by an hour. Timers were scheduled before and between.
+/// The wall clock is set back by an hour, and then forward by an hour. The test schedules timers before the first step,
+/// and between the two steps.
 #[test]
 fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     let mut tasks = seconds();

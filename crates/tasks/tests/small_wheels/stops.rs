@@ -57,7 +57,7 @@ fn all_tasks_of_a_slot_are_removed() {
     assert_eq!((log.len(), tasks.handle().repeating().len(), tasks.handle().stats().owned.fired), (0, 0, 0));
 }
 
-/// The stop comes between a run and the arming for the next run.
+/// A task is stopped after a run, before its timer is armed for the next run.
 #[test]
 fn a_stop_between_two_runs_holds() {
     within_patience(|| {
@@ -90,7 +90,7 @@ fn a_stop_between_two_runs_holds() {
     });
 }
 
-/// A cancel comes while its key fires. Either the cancel or the job has the value.
+/// A key is cancelled while it fires. Either the cancel or the job has the value.
 #[test]
 fn a_cancel_that_races_with_firing_has_one_outcome() {
     within_patience(|| {
@@ -181,8 +181,8 @@ fn a_stop_lets_go_of_what_was_pending() {
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// Timers are so far away that they move down several wheels. At each moment on their way, some of them are cancelled,
-/// or their tasks are stopped.
+/// Timers are so far away that they move down several wheels. At each moment on their way, some of the timers are
+/// cancelled, or their tasks are stopped.
 #[test]
 fn a_cancel_on_the_way_down_the_wheels_holds() {
     let mut tasks = DrivenTasks::new().unwrap();

@@ -100,7 +100,8 @@ fn a_key_whose_hash_panics_costs_its_call() {
     assert_eq!((log.take(), keyed.len(), tasks.handle().stats().pending), (vec![1], 0, 0));
 }
 
-/// The old entry's ticket is still in the wheel, in another slot or in the same slot, and the wheel comes to it.
+/// A key's entry was replaced, and the old entry's ticket is still in the wheel. The wheel reaches that ticket, in
+/// another slot or in the new ticket's slot.
 #[test]
 fn an_old_generation_does_not_end_the_new_one() {
     let mut tasks = seconds();
@@ -149,7 +150,8 @@ fn of_two_adds_one_succeeds_and_is_found_at_once() {
     });
 }
 
-/// Threads query a key while it fires. They get an answer that was true, and no firing is lost.
+/// Threads query a key while its entry fires. Each thread gets an answer that was true at some moment, and no firing is
+/// lost.
 #[test]
 fn lookers_do_not_disturb_what_fires() {
     within_patience(|| {
@@ -186,7 +188,8 @@ fn lookers_do_not_disturb_what_fires() {
     });
 }
 
-/// All timers are in the slot that is being emptied. Each timer puts itself into the next slot, from several workers.
+/// All timers are in one slot of the wheel. When the slot is emptied, each timer schedules itself again for the next
+/// slot. Several workers run the timers.
 #[test]
 fn a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
     within_patience(|| {

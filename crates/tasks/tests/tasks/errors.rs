@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon::{Builder, Refusal};
 use tourbillon_tasks::{DrivenTasks, First, Repeat, RepeatErrorKind, Tasks};
 
-/// Checks that a plan is refused, in turn and in parallel. Then calls the returned closure.
+/// Checks that `repeat` and `repeat_in_parallel` refuse a plan with `kind`. Then calls the returned closure.
 fn refuse(tasks: &Tasks, plan: &Repeat, kind: &RepeatErrorKind) {
     let log = Log::new();
     let sink = log.clone();

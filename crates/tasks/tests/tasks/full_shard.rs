@@ -19,13 +19,13 @@ fn engines() -> (TaskEngine, TaskEngine) {
     (tasks, inline)
 }
 
-/// Fills the calling thread's lane, while the shard is held up.
+/// Fills the calling thread's lane (its queue to the shard), while a handler holds up the shard.
 fn fill(tasks: &Tasks) {
     while tasks.try_at(Timestamp::MAX, || {}).is_ok() {}
 }
 
-/// Makes `call` on a thread whose lane is full. If the call waits for room, it waits for the shard. During the call, a
-/// handler holds up the shard and calls `look`. Returns both results.
+/// Makes `call` on a thread whose lane (its queue to the shard) is full. During the call, a handler holds up the shard
+/// and calls `look`. Returns the results of `call` and `look`.
 fn look_while_the_lane_is_full<C: Send + 'static, L: Send + 'static>(
     call: impl FnOnce(&Tasks) -> C + Send + 'static,
     look: impl FnOnce() -> L + Send + 'static,

@@ -17,7 +17,7 @@ fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// Returns the number of turns that the shard takes during `walk`.
+/// Returns the number of turns (passes of its loop) that the shard makes during `walk`.
 fn turns(tasks: &mut DrivenTasks, walk: impl FnOnce(&mut DrivenTasks)) -> u64 {
     let before = tasks.handle().stats().total.turns;
     walk(tasks);
@@ -76,7 +76,7 @@ fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
     assert!(spent < 4 * runs, "{spent} turns for {runs} runs");
 }
 
-/// The engine has only this task, so no other task's turns hide its turns.
+/// The engine has only one task, so all turns of the shard are for that task.
 #[test]
 fn a_monthly_task_alone_takes_a_few_turns_for_each_run() {
     let mut tasks = driven();
@@ -178,7 +178,7 @@ mod by_the_calendar {
         assert_eq!((task.has_ended(), crate::clones(&kept), tasks.handle().repeating().len()), (true, 0, 0));
     }
 
-    /// Days pass in one stall. They are skipped, or each day gets its run.
+    /// Days pass in one stall of the engine. A daily task skips these days, or makes a run for each day.
     #[test]
     fn days_that_were_missed_are_counted() {
         let daily = Calendar::cron("@daily", "UTC").unwrap();

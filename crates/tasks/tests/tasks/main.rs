@@ -76,7 +76,7 @@ fn logged(tasks: &Tasks, plan: Repeat) -> (Task, Log<Seen>) {
     (tasks.repeat(plan, move |run| sink.push(Seen::of(run))).unwrap(), log)
 }
 
-/// Works as `logged`. The run with number `n` lasts `lasts(n)` milliseconds.
+/// Starts a task that logs its runs, as `logged` does. The run with number `n` lasts `lasts(n)` milliseconds.
 fn lasting(
     tasks: &DrivenTasks,
     plan: Repeat,
@@ -91,7 +91,7 @@ fn lasting(
     (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
-/// Lets time pass without a turn, then makes one turn.
+/// Moves the clock by `by` without a turn of the shard. Then makes a single turn.
 fn stall(tasks: &mut DrivenTasks, by: Duration) {
     tasks.clock().advance(by);
     tasks.turn();
@@ -101,7 +101,7 @@ fn every(millis: u64) -> Repeat {
     Repeat::every(Duration::from_millis(millis))
 }
 
-/// Makes a token. A test counts the token's clones, to see whether closures that hold clones were dropped.
+/// Makes a token. A test counts the token's clones. So the test sees whether closures that hold clones were dropped.
 fn token() -> Arc<()> {
     Arc::new(())
 }
@@ -111,7 +111,7 @@ fn clones(token: &Arc<()>) -> usize {
     Arc::strong_count(token) - 1
 }
 
-/// Does nothing. A closure that calls this function keeps its argument.
+/// Does nothing. A closure that calls this function captures the argument, and so keeps it.
 fn holds<T>(_: &T) {}
 
 #[test]

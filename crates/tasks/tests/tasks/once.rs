@@ -100,8 +100,8 @@ fn closures_give_their_engine_more_to_do() {
     assert_eq!(log.take(), [ms(10), ms(20), ms(30)]);
 }
 
-/// The lane is full, the engine is full, or the engine has ended. In each case the closure comes back, and can be
-/// called.
+/// The lane is full, the engine is full, or the engine has ended. In each case the error returns the closure, and the
+/// test can call the closure.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
     fn refuse(tasks: &Tasks, kind: Refusal) {
@@ -156,7 +156,7 @@ fn one_that_waits_for_itself_does_not_wait() {
     });
 }
 
-/// The handles find that their engine has gone, and nothing hangs.
+/// The calls of handles whose engine has gone are refused, and no call hangs.
 #[test]
 fn a_handle_outlives_its_engine() {
     let kept = token();

@@ -156,7 +156,7 @@ fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     assert_eq!(tasks.handle().cancel(id), Cancel::Gone);
 }
 
-/// A closure whose drop panics harms neither the others nor the process, as with the payloads of an engine.
+/// A closure whose drop panics harms neither other closures nor the process.
 #[test]
 fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
     for drops in [false, true] {
@@ -187,7 +187,7 @@ fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
     }
 }
 
-/// A run panics while another thread stops it, and while another thread waits for its end.
+/// A run panics while a thread stops the task and waits for the run's end. The thread stops waiting.
 #[test]
 fn who_waits_for_a_run_that_panics_waits_no_longer() {
     within_patience(|| {
@@ -222,7 +222,7 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
     });
 }
 
-/// The hook gets the payload of the panic unchanged.
+/// If a task panics, the engine's panic hook gets the payload of the panic unchanged.
 #[test]
 fn the_hook_gets_what_the_task_panicked_with() {
     let log = Log::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tourbillon::{Builder, Clock, Job, ManualClock, Timestamp};
 use tourbillon_tasks::{DrivenTasks, First, Missed, Repeat, Run, Stopped, TaskEngine};
 
-/// Each run waits for another run. Without overlap they would wait for ever.
+/// Each run waits for another run of the same task. If runs did not overlap, they would wait for ever.
 #[test]
 fn runs_that_outlast_their_period_overlap() {
     within_patience(|| {
@@ -30,7 +30,7 @@ fn runs_that_outlast_their_period_overlap() {
     });
 }
 
-/// No instant is overlapped or skipped, since each instant has its run.
+/// Each instant has its run, so the report counts no overlapped or skipped instant.
 #[test]
 fn each_instant_has_its_run_however_long_they_take() {
     within_patience(|| {
@@ -84,7 +84,7 @@ fn stop_and_wait_waits_for_all_of_them() {
     });
 }
 
-/// If the engine has no free slot, the run is made in place.
+/// If the engine has no free slot, the thread that fires the task's timer makes the run itself.
 #[test]
 fn without_room_for_another_run_it_is_made_in_place() {
     let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
@@ -99,7 +99,8 @@ fn without_room_for_another_run_it_is_made_in_place() {
     assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
-/// The engine has threads, and another worker would be free. The task's own worker still makes the run.
+/// The engine has no free slot for another run. Then the worker that fires the task's timer makes the run, even if
+/// another worker is free.
 #[test]
 fn without_room_for_another_run_it_is_made_by_the_worker_of_the_task() {
     within_patience(|| {
@@ -201,7 +202,7 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
-/// Each task has exactly the planned number of runs. The last run may begin while the run before it ends.
+/// Each task has exactly the planned number of runs. The last run may begin while the previous run ends.
 #[test]
 fn the_last_run_is_made_while_the_one_before_it_ends() {
     within_patience(|| {
@@ -252,7 +253,7 @@ fn one_run_says_that_it_is_the_last_while_others_are_under_way() {
     });
 }
 
-/// An engine whose jobs wait until the test runs them. So a run can be started and not have begun.
+/// A task engine whose executor keeps all jobs until the test runs them. So the test sees runs that wait for a worker.
 struct ByHand {
     tasks: TaskEngine,
     clock: ManualClock,
@@ -268,7 +269,7 @@ impl ByHand {
         Self { tasks: TaskEngine::start(builder).unwrap(), clock, jobs }
     }
 
-    /// Waits for jobs.
+    /// Waits until the engine has passed a job to the executor.
     fn await_jobs(&self) {
         wait_until("there is a job", || !lock(&self.jobs).is_empty());
     }
@@ -289,7 +290,7 @@ fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Syn
     }
 }
 
-/// Some runs wait for a worker when the engine ends. They are not made, not counted and not waited for.
+/// Some runs wait for a worker when the engine ends. The engine does not make, count or await these runs.
 #[test]
 fn a_shutdown_drops_runs_that_have_not_begun() {
     within_patience(|| {
@@ -349,8 +350,8 @@ fn a_run_that_waits_for_a_worker_is_late() {
     });
 }
 
-/// The instant of the run is in the tick that has come. The shard passes the run on at once, and does not wait for the
-/// end of the tick.
+/// The planned moment of a run lies in the present tick. The shard passes the run to a worker at once, and does not
+/// wait for the end of the tick.
 #[test]
 fn a_run_does_not_wait_for_the_next_tick() {
     within_patience(|| {

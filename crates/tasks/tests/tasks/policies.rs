@@ -101,7 +101,7 @@ fn overlapped_and_the_last_one_queued() {
     }
 }
 
-/// Each run is longer than its period, for ever. The task runs back to back, or at every other instant.
+/// Every run of a task is longer than the task's period. The task runs back to back, or at every other instant.
 #[test]
 fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
     let mut tasks = driven();
@@ -153,7 +153,7 @@ fn a_burst_of_a_task_with_few_runs_ends_with_them() {
     assert_eq!((counts(&task), task.has_ended()), ([3, 99, 0, 0], true));
 }
 
-/// With a pause no instant is missed or overlapped, no matter which policies are set.
+/// A task with a pause misses and overlaps no instant, no matter which policies its plan sets.
 #[test]
 fn a_pause_knows_no_policy() {
     for missed in [Missed::Burst, Missed::Delay, Missed::Skip] {
@@ -183,8 +183,8 @@ fn a_long_stall_is_counted_at_once() {
     }
 }
 
-/// A plain model, which counts instants one by one. It has a queue of instants to run, and the first instant that has
-/// not come.
+/// A plain model of a repeating task that counts instants one by one. It has a queue of instants to run, and the first
+/// instant that has not come.
 struct Model {
     period: u64,
     missed: Missed,
@@ -204,7 +204,7 @@ impl Model {
         self.queue.front().copied().unwrap_or(self.coming)
     }
 
-    /// Returns the instants that have come since the last call.
+    /// Returns the instants that have come after the last call of this method, up to `now`.
     fn come(&mut self, now: u64) -> VecDeque<u64> {
         let mut come = VecDeque::new();
         while self.coming <= now {
@@ -248,7 +248,7 @@ impl Model {
     }
 }
 
-/// Stalls, long runs and quiet times happen at random. The model knows only when runs started and ended.
+/// Stalls, long runs and quiet times happen at random. The model gets only the moments at which runs start and end.
 #[test]
 fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
     for seed in 0..120 {

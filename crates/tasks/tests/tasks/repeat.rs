@@ -33,7 +33,7 @@ fn the_first_run_is_when_the_plan_says() {
     assert_eq!(runs(every(40).first(First::AtOnce).first(First::AfterPeriod)), [43, 83]);
 }
 
-/// The instants of these plans count from 1970.
+/// A plan that keeps step with a moment runs at whole periods before and after that moment.
 #[test]
 fn in_step_is_at_whole_periods_before_and_after_the_moment() {
     let since = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
@@ -71,8 +71,8 @@ fn after_its_last_run_it_has_ended_and_its_closure_is_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// The period is not a whole number of ticks. Run `n` is for `n` periods after the start, and comes at the end of that
-/// instant's tick.
+/// The period is not a whole number of ticks. Run `n` is planned for `n` periods after the start. It begins at the end
+/// of the tick of that moment.
 #[test]
 fn a_fixed_rate_does_not_drift_over_a_million_runs() {
     const PERIOD: u64 = 1_000_001;
@@ -115,7 +115,7 @@ fn two_tasks_of_one_plan_are_two() {
     assert_eq!((first.1.len(), second.1.len()), (0, 2));
 }
 
-/// Ten thousand keys are spread over a period of ten thousand ticks. A tick has about one run, and never many.
+/// Ten thousand keys are spread over a period of ten thousand ticks. Each tick has about one run, and never many runs.
 #[test]
 fn tasks_that_are_spread_do_not_fire_in_one_tick() {
     let mut tasks = driven();
@@ -147,7 +147,7 @@ fn on_the_wall(plan: &Repeat, begin: Duration) -> Vec<u128> {
     log.take().into_iter().map(|seen: Seen| begin.as_millis() + u128::from(seen.scheduled)).collect()
 }
 
-/// The phase survives a restart, at any time of the wall clock.
+/// A task that keeps step with a moment has the same phase after a restart, at any time of the wall clock.
 #[test]
 fn a_restart_keeps_the_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + 123 * MS;
@@ -171,7 +171,8 @@ fn a_restart_keeps_the_phase() {
     assert_eq!(on_the_wall(&every(60_000).first(First::InStepWith(creation)), Duration::ZERO)[0], 20_123);
 }
 
-/// Ten thousand tasks of one period were created one after the other. After a restart all of them start at once.
+/// Ten thousand tasks of one period were created one after the other. After a restart of the program, all tasks start
+/// at once. Each task keeps the phase of its creation.
 #[test]
 fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
     let mut tasks =
@@ -209,7 +210,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(counts(&rest[0])[0], 1);
 }
 
-/// During its last run a task is not listed any more.
+/// During its last run, a task is not listed any more by `Tasks::repeating`.
 #[test]
 fn one_in_its_last_run_is_not_listed() {
     let mut tasks = driven();
@@ -224,7 +225,7 @@ fn one_in_its_last_run_is_not_listed() {
     assert_eq!(log.take(), [(1, false), (0, false)]);
 }
 
-/// A hundred thousand tasks run at a time, and nothing of them is left.
+/// A hundred thousand tasks run at the same time. After their end, no timer or memory of them is left.
 #[test]
 fn a_hundred_thousand_tasks_leave_nothing_behind() {
     const TASKS: u64 = 100_000;

@@ -47,7 +47,7 @@ fn repeating_tasks_have_ended_and_their_closures_are_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// All closures are dropped, even of tasks without a handle.
+/// Dropping the engine drops all closures, even those of tasks whose handle was dropped.
 #[test]
 fn dropping_the_engine_drops_all_closures() {
     let kept = token();
@@ -96,8 +96,8 @@ fn a_shutdown_waits_for_a_run_and_begins_no_other() {
     });
 }
 
-/// A task's own closure shuts the engine down, in turn, in parallel and as a one-shot. Nothing is waited for, and all
-/// tasks end.
+/// The closure of a task shuts its own engine down. The task repeats in turn, repeats in parallel, or is a one-shot.
+/// The shutdown waits for no closure, and all tasks end.
 #[test]
 fn a_task_shuts_its_engine_down() {
     within_patience(|| {

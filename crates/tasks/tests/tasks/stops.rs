@@ -85,7 +85,7 @@ fn a_run_may_be_the_last_by_its_own_word() {
     assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
-/// The closure has a handle of its own task. That is a cycle, which ends when the task ends.
+/// A closure has a handle of its own task. This cycle of references ends when the task ends.
 #[test]
 fn a_task_stops_itself_by_its_handle() {
     for waits in [false, true] {
@@ -130,7 +130,7 @@ fn one_that_is_stopped_while_it_runs_ends_with_that_run() {
     });
 }
 
-/// Several threads wait for a run, and all of them see its effects.
+/// Several threads wait by `stop_and_wait` for a run. Afterwards all threads see the run's effects.
 #[test]
 fn stop_and_wait_waits_until_the_run_has_ended() {
     within_patience(|| {
@@ -158,7 +158,7 @@ fn stop_and_wait_waits_until_the_run_has_ended() {
     });
 }
 
-/// When `stop_and_wait` returns, the closure and the values that it held are gone.
+/// When `stop_and_wait` returns, the task's closure and the values that the closure held were dropped.
 #[test]
 fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
     struct SlowToGo(#[expect(dead_code, reason = "it is held")] Arc<()>);
@@ -192,7 +192,7 @@ fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
     });
 }
 
-/// Inside a closure, a stop waits for no task of the same engine.
+/// A closure that stops another task of the same engine does not wait for that task.
 #[test]
 fn a_task_that_stops_another_does_not_wait_for_it() {
     within_patience(|| {
@@ -210,7 +210,7 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
     });
 }
 
-/// Several threads stop a task at the same time. Exactly one of them gets `Stopped`.
+/// Several threads stop a task at the same time. Exactly one call returns `Stopped`.
 #[test]
 fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     let tasks = TaskEngine::new().unwrap();
@@ -264,7 +264,7 @@ fn stops_race_with_firing() {
     });
 }
 
-/// The drop of a closure may call the engine, since nothing is locked then.
+/// The drop of a task's closure may call the engine, because the engine holds no lock at that moment.
 #[test]
 fn a_closure_may_use_its_engine_while_it_is_dropped() {
     struct UsesItsEngine(Box<dyn Fn() + Send>);
@@ -306,8 +306,8 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
     });
 }
 
-/// The start of a task waits for room in its lane. At that time, a handler on the shard's own thread lists tasks and
-/// reads them.
+/// A thread starts a task and waits for room in its lane (its queue to the shard). At that time, a handler on the
+/// shard's own thread lists the tasks and reads them.
 #[test]
 fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     within_patience(|| {
@@ -340,7 +340,7 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     });
 }
 
-/// The engine has threads, and its time stands still. A stopped task does not come back when the clock moves.
+/// A task is stopped while the clock of its engine stands still. When the clock moves, the task does not run again.
 #[test]
 fn a_stopped_task_does_not_come_back_when_the_clock_moves() {
     let clock = ManualClock::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::uses::{Connection, Expired, ExpiryMap, IdleTimeouts, Lifetime, Limits};
 
-/// A key. The thread that made it can hash it at once. On other threads the hash waits until the gate is open.
+/// A key whose hash waits until a gate of the test is open. On the thread that made the key, the hash does not wait.
 #[derive(Clone)]
 struct Key {
     home: ThreadId,
@@ -63,7 +63,7 @@ fn expiring() -> Expiring {
 }
 
 impl Expiring {
-    /// Lets the expiry go on. Returns how often the callback ran.
+    /// Lets the expiry of the connection go on. Returns the number of times that the callback ran.
     fn go_on(self) -> usize {
         self.key.gate.open();
         drop(self.connection);

@@ -353,7 +353,7 @@ impl Hash for Hooked {
     }
 }
 
-/// The expiry has begun, and has not yet taken the connection out of the map.
+/// A connection's expiry has begun, but has not yet taken the connection out of the map. A removal fails.
 #[test]
 fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
     let (mut tasks, expired) = (driven(), Log::new());

@@ -16,9 +16,9 @@ const IDLE: Duration = Duration::from_micros(100);
 const THREADS: u64 = 2;
 const EACH: u64 = 6_000;
 
-/// The test's record of each connection.
+/// The test's record of all connections: the promised lifetimes, and the limits that ended them.
 struct Book {
-    /// The moment before which each connection must not expire, by its touches that returned true.
+    /// The moment before which each connection must not expire. The connection's last touch that returned true sets it.
     promised: Vec<AtomicU64>,
     expired: Vec<AtomicUsize>,
     /// The limit that each expired connection reached.
@@ -51,7 +51,8 @@ impl Book {
     }
 }
 
-/// Runs one thread's connections. They are touched at random, removed by handle or id, or left to expire.
+/// Runs one thread's connections. The thread touches the connections at random, removes them by handle or id, or leaves
+/// them to expire.
 fn live(timeouts: &IdleTimeouts<u64>, now: impl Fn() -> Timestamp, book: &Book, ids: Range<u64>) {
     let mut rng = Rng::new(ids.start + 1);
     let mut alive: Vec<Connection<u64>> = Vec::new();

@@ -29,12 +29,12 @@ fn threads() -> TaskEngine {
     TaskEngine::start(Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2)).unwrap()
 }
 
-/// Returns the item that was pushed.
+/// Returns the item of a `DueItem`, as it was pushed.
 fn item<T>(due: DueItem<T>) -> T {
     due.item
 }
 
-/// Returns whether the engine has no timer left, of either kind.
+/// Returns whether the engine has neither a pending one-shot nor an owned timer.
 fn is_empty(stats: &Stats) -> bool {
     stats.owned.alive == 0 && stats.pending == 0
 }

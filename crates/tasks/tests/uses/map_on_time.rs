@@ -4,12 +4,13 @@ use crate::threads;
 use std::time::{Duration, Instant};
 use tourbillon_tasks::uses::Lifetime;
 
-/// The number of entries that live at a time. Their deadlines are some microseconds apart.
+/// The number of entries that live at a time. The deadlines of these entries are some microseconds apart.
 const TOGETHER: u64 = 20;
 const ROUNDS: u64 = 400;
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns the `n`th time to live. They differ, so that each entry is read just when its deadline comes.
+/// Returns the `n`th time to live. All times to live differ, so that the test can read each entry just when its
+/// deadline comes.
 fn time_to_live(n: u64) -> Duration {
     MS + Duration::from_micros(60 * n)
 }

@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_micros(200);
 /// The test's record of each value: the way in which it ended, and its deadline.
 struct Book {
     ends: Vec<AtomicUsize>,
-    /// The deadline of each value. It is zero until the value's insert has returned.
+    /// The deadline of each value. A deadline is zero until the insert of its value has returned.
     deadlines: Vec<AtomicU64>,
 }
 

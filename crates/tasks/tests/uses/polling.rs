@@ -28,7 +28,7 @@ impl Bell {
     }
 }
 
-/// A task: a receiver, and the bell that wakes the task.
+/// A task of the test: a receiver, and the waker that counts the task's wake-ups.
 struct Task {
     receiver: Receiver<u64>,
     bell: Arc<Bell>,
@@ -249,7 +249,7 @@ fn a_waker_that_panics_loses_no_item() {
 
 // --- With threads ---
 
-/// Runs a future on this thread, which is parked while the future has nothing to do.
+/// Runs a future on the calling thread. Parks the thread while the future waits.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

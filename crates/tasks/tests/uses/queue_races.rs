@@ -16,7 +16,7 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
 
-/// The number of times that each item was received.
+/// The number of times that each item of the queue was received.
 struct Book(Vec<AtomicUsize>);
 
 impl Book {
@@ -35,7 +35,7 @@ impl Book {
     }
 }
 
-/// Pushes items, and removes or moves some of them.
+/// Pushes the items of `items` into the queue, and removes some items or moves their deadlines.
 fn push_and_meddle(queue: &DelayQueue<u64>, book: &Book, items: std::ops::Range<u64>) {
     let mut rng = Rng::new(items.start + 1);
     let mut ids: Vec<Delayed> = Vec::new();
@@ -182,8 +182,8 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
 /// A way in which a receiver waits for the next item.
 type Receive = fn(&DelayQueue<u64>) -> Option<DueItem<u64>>;
 
-/// Two receivers take the two items of a tick, a thousand times. They keep the items until both are taken. The receiver
-/// that takes the first item does not look again. So the second item needs a wake-up of the receiver that sleeps.
+/// Two receivers take the two items of a tick, a thousand times. The receiver that takes the first item does not poll
+/// the queue again. So the queue must wake the other receiver for the second item.
 #[expect(clippy::print_stdout, reason = "figures to be read by hand")]
 fn two_receivers_share_each_tick(receive: [Receive; 2]) {
     const ROUNDS: u64 = 1_000;
@@ -239,7 +239,7 @@ fn block_for_a_while(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
     queue.recv_timeout(PATIENCE).ok()
 }
 
-/// Waits with a time-out that passes again and again.
+/// Waits for an item by calls of `recv_timeout`, each of which soon times out.
 fn block_for_a_moment(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
     loop {
         match queue.recv_timeout(MS) {

@@ -35,7 +35,8 @@ fn a_timer_moved_to_the_past_fires_on_the_next_advance() {
     assert_eq!(rig.advance(1_000), [4]);
 }
 
-/// Half of the timers that are due together move the other half, which must not fire in this advance.
+/// Half of the timers that are due together move the other half to later ticks. The moved timers must not fire in this
+/// advance.
 #[test]
 fn the_fire_closure_may_move_those_that_are_due_with_it() {
     let mut wheel = Wheel::<u64>::new(Tick(0));

@@ -10,55 +10,57 @@ use crate::lockfree::state::{
 };
 
 const CHECK_SHIFT: u32 = GENERATION_SHIFT;
-/// The greatest count of units. It stands for a check in this unit or later, at an unknown moment.
+/// The greatest count of units of 2^20 ns. It stands for a check of the deadline in this unit or later, at an unknown
+/// moment.
 const CHECK_MAX: u64 = u64::MAX >> CHECK_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
-/// The extra word of an owned timer: the generation, and the nanosecond of the check within its unit. It is used only
-/// where the state does not suffice.
+/// The extra word of an owned timer: its generation, and the low bits of the moment of its next check. It is read only
+/// where the state word does not suffice.
 #[derive(Debug)]
 pub(crate) struct Extra {
     generation: AtomicU64,
     check: AtomicU32,
 }
 
-/// The unit from which checks are counted. It is shortly before the engine's start, so that the count lasts for 36
-/// years on any clock. All checks before the engine's start are long past, and have the same count.
+/// The unit of 2^20 ns from which the moments of checks are counted. It is shortly before the engine's start, so that
+/// the count lasts for 36 years. All checks before the engine's start have the same count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
 
 impl Origin {
-    /// Returns the origin for an engine that starts at `start`. A deadline at `start` or later is not past.
+    /// Returns the origin for an engine that starts at `start`. A deadline at `start` or later lies after the origin.
     pub(crate) fn before(start: Timestamp) -> Self {
         Self((start.as_nanos() >> UNIT_SHIFT).saturating_sub(2))
     }
 
-    /// Returns the unit in which a deadline is, rounded down. The unit is zero for deadlines before the origin: no
-    /// check is known to be in time for them.
+    /// Returns the number of the unit in which a deadline lies, rounded down. Returns zero for a deadline before the
+    /// origin.
     #[inline(always)]
     fn unit_of(self, deadline: u64) -> u64 {
         (deadline >> UNIT_SHIFT).saturating_sub(self.0)
     }
 
-    /// Returns the first unit in which every deadline is at `check` or later.
+    /// Returns the number of the first unit that begins at the moment `check` or later.
     fn unit_after(self, check: u64) -> u64 {
         let first = u64::from(self.0 > 0);
         check.div_ceil(1 << UNIT_SHIFT).saturating_sub(self.0).clamp(first, CHECK_MAX)
     }
 
-    /// Returns whether a check at moment `check` counts as long past, as all checks before the engine's start do.
+    /// Returns whether the moment `check` counts as past. Past moments lie before the engine's start, and all have the
+    /// same count.
     fn is_past(self, check: u64) -> bool {
         self.0 > 0 && check.div_ceil(1 << UNIT_SHIFT) <= self.0 + 1
     }
 
-    /// Returns the last check that the count can express. Timers with a later deadline are checked at this moment
-    /// first.
+    /// Returns the last moment that the count of units can express. A timer with a later deadline is first checked at
+    /// this moment.
     pub(super) fn last_check(self) -> u64 {
         (self.0 + CHECK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
     }
 
-    /// Returns whether the state shows that the ticket that is out is due in time for `deadline`.
+    /// Returns whether `state` shows that the timer's present ticket is due at `deadline` or before.
     #[inline(always)]
     pub(super) fn is_covered(self, state: u64, deadline: u64) -> bool {
         state & FLAGS == OWNED | QUEUED && check_of(state) <= self.unit_of(deadline).min(CHECK_MAX - 1)
@@ -70,8 +72,8 @@ impl Origin {
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
     }
 
-    /// Returns the start of the unit of the timer's check, so a moment at or before the check. Returns `None` if no
-    /// ticket is out, or if the unit is unknown.
+    /// Returns a moment shortly before the timer's next check: the start of the check's unit. Returns `None` if the
+    /// timer has no ticket, or if the unit is unknown.
     pub(super) fn unit_of_check(self, state: u64) -> Option<u64> {
         let check = check_of(state);
         if state & QUEUED == 0 || check == CHECK_MAX {
@@ -80,9 +82,9 @@ impl Origin {
         Some((check + self.0).saturating_sub(1) << UNIT_SHIFT)
     }
 
-    /// Returns the moment for which a new ticket must be queued to be in time for `deadline`. The state does not show
-    /// that the ticket that is out is in time ([`is_covered`](Self::is_covered)). Returns `None` if the extra word
-    /// shows it. `extra` fetches the extra word, if it is needed.
+    /// Returns the moment for which the caller must queue a new ticket, so that the ticket is in time for `deadline`.
+    /// Returns `None` if the timer's extra word shows that the present ticket is in time. The caller has checked that
+    /// the state word does not show this ([`is_covered`](Self::is_covered)). `extra` fetches the extra word.
     ///
     /// The new ticket must not be later than the ticket that is out, on which other threads may rely (O3). If both
     /// tickets are in one unit and the exact check is not known, the start of the unit is early enough for all threads.
@@ -114,14 +116,14 @@ fn check_of(state: u64) -> u64 {
     state >> CHECK_SHIFT
 }
 
-/// Returns the first sequence for a slot's new owner. It is far from the sequences of earlier owners, whose tickets for
-/// the same deadlines may still be out.
+/// Returns the first sequence number for a slot's new owner. It is far from the numbers of earlier owners, because
+/// their tickets may still be in a wheel.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // The factor is 2^16 divided by the golden ratio, rounded to an odd number.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
-/// Returns the low bits of the state's sequence, at the position of the tag in an extra word.
+/// Returns the tag of a state: the low bits of its sequence number, at the tag's position in the extra word.
 fn tag_of(state: u64) -> u32 {
     (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
 }
@@ -154,8 +156,8 @@ impl Extra {
         vacant(self.generation() + 1)
     }
 
-    /// Stores the exact check of a timer that the caller has queued. If another thread has queued the timer again since
-    /// then, the tag differs from the state's, so the check counts as unknown.
+    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket. If another thread has
+    /// queued a later ticket, the stored tag differs from the state's tag. Then the exact moment counts as unknown.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
@@ -168,8 +170,8 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// Within 36 years from any start, a covered deadline is checked in time or is long past. A deadline one unit after
-    /// the check is covered.
+    /// The state shows that a ticket is in time only for deadlines at its check or later. It shows this for each
+    /// deadline one unit or more after the check. This holds for 36 years from any start.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
@@ -193,7 +195,8 @@ mod tests {
         }
     }
 
-    /// Beyond 36 years no check is known. The last check that the count can express comes before the deadline.
+    /// For moments more than 36 years after the start, the state shows no ticket in time. The last moment that the
+    /// count can express lies before such deadlines.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -108,21 +108,21 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::state::{FLAGS, OWNED, QUEUED, RUNNING, WAITED, generation_of, stamp_of, vacant};
 use extra::first_sequence;
 
-/// The timer's holder checks the deadline.
+/// State flag: a thread (the timer's holder) checks the timer's deadline.
 const CHECKING: u64 = 1 << 4;
-/// The deadline was changed while the timer was checking or running.
+/// State flag: the deadline was changed while a thread checked the timer or ran its handler.
 const CHANGED: u64 = 1 << 5;
-/// The timer's handle was dropped.
+/// State flag: the timer's handle was dropped.
 const DROPPED: u64 = 1 << 6;
-/// The engine is shut down.
+/// State flag: the engine is shut down.
 const SHUT: u64 = 1 << 7;
 
 /// The tag of the deadline word of a disarmed timer. The lower bits of the word hold the last deadline in units of 2^20
-/// ns. As deadlines, the tagged words would be the moments of five hours, 402 years after the clock's origin. An arming
+/// ns. As deadlines, the tagged words would be moments within five hours, 402 years after the clock's origin. An arming
 /// for a moment in these five hours gets the end of the five hours as its deadline.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
-/// The deadline word of a disarmed timer that has no last deadline.
+/// The deadline word of a timer that is not armed and has no last deadline.
 const NEVER: u64 = DISARMED;
 
 #[inline(always)]
@@ -143,7 +143,7 @@ fn disarmed(word: u64) -> u64 {
     if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
 }
 
-/// Returns the last deadline of a disarmed timer, rounded down to a unit.
+/// Returns the last deadline of a disarmed timer from its deadline word, rounded down to 2^20 ns.
 fn last_deadline(word: u64) -> u64 {
     word << (u64::BITS - LAST_DEADLINE_BITS)
 }
@@ -173,16 +173,16 @@ impl Owned<'_> {
         self.control.deadline.swap(deadline, Ordering::Release);
     }
 
-    /// Removes `deadline`, because the handler is about to begin for it. Does nothing if the word holds another
-    /// deadline by now. A thread may have stored `deadline` and not yet updated the state. The check that follows finds
-    /// the deadline gone, so the timer fires once for it.
+    /// Removes `deadline` from the deadline word, because the handler is about to begin for it. Does nothing if the
+    /// word holds another deadline by now. A thread may have stored `deadline` and not yet updated the state. The check
+    /// that follows finds the deadline gone, so the timer fires once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Arms the timer by storing `deadline`. Returns true if the arming is complete, because the ticket that is out is
-    /// due in time. Otherwise the caller must call `queue`.
+    /// Arms the timer by storing `deadline`. Returns true if the timer's present ticket is due in time, so that the
+    /// arming is complete. Otherwise the caller must call `queue`.
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         let deadline = word_of(deadline);
@@ -193,7 +193,8 @@ impl Owned<'_> {
         self.origin().is_covered(self.control.state.load(Ordering::Relaxed), deadline)
     }
 
-    /// Completes an arming after `postpone` has returned false: queues a ticket for the deadline, if it is needed.
+    /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
+    /// new ticket.
     pub(crate) fn queue(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -201,8 +202,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Replaces the ticket that is out by a new ticket, so that the caller can choose its lane. It may be called after
-    /// any result of `postpone`. The new ticket is not later than the old ticket, on which other threads may rely (O3).
+    /// Replaces the timer's present ticket by a new ticket, whose lane the caller can choose. The caller has called
+    /// `postpone`, with any result. The new ticket is not later than the old ticket, because other threads may rely on
+    /// the old ticket (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -211,8 +213,8 @@ impl Owned<'_> {
         })
     }
 
-    /// Queues a ticket. If no thread holds the timer, `check_for` returns the moment for the ticket, or `None` if the
-    /// ticket that is out suffices. If a thread holds the timer, only sets the flag `changed`.
+    /// Queues a ticket for the moment that `check_for` returns. `check_for` returns `None` if the timer's present
+    /// ticket suffices. If a thread checks the timer or runs its handler, only sets the flag `changed`.
     fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -287,8 +289,8 @@ impl Owned<'_> {
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// Makes the caller the holder of a timer whose ticket is due. The caller passes a heavy fence and then calls
-    /// `check`. Returns false if the ticket is stale.
+    /// Makes the caller the timer's holder (the only thread that checks or fires it), because the timer's ticket is
+    /// due. The caller passes a heavy fence and then calls `check`. Returns false if the ticket is stale.
     pub(crate) fn begin_check(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -301,9 +303,9 @@ impl Owned<'_> {
         false
     }
 
-    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since `begin_check`
-    /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check from the deadline. That
-    /// moment must not be after the deadline.
+    /// Checks the deadline of a timer that the caller holds. After `begin_check`, the caller has passed a heavy fence
+    /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. It gets the deadline, and
+    /// must return a moment at or before the deadline.
     pub(crate) fn check(
         &self,
         stamp: u32,
@@ -319,8 +321,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Begins the run of a timer that `check` found due. `now` is the time at which the handler would begin. The
-    /// deadline is checked once more.
+    /// Begins the handler's run for a timer that `check` found due. `now` is the moment at which the handler would
+    /// begin. Checks the deadline once more.
     pub(crate) fn begin(&self, stamp: u32, now: Timestamp) -> Begin {
         // Ordering: Acquire [S1]. The deadline of the last change.
         let mut state = self.control.state.load(Ordering::Acquire);
@@ -351,8 +353,8 @@ impl Owned<'_> {
         self.end_with(|| {})
     }
 
-    /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first: the caller may still
-    /// access the payload then.
+    /// Ends the handler's run. If the shutdown came during the run, first calls `last_word`. During that call, the
+    /// caller may still access the payload.
     pub(crate) fn end_with(&self, last_word: impl FnOnce()) -> End {
         let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last change.
@@ -394,8 +396,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Moves a checking timer on to its next state. Leaves this to the caller if the timer was dropped or is due at
-    /// `now`. If `now` is `None`, the timer counts as not due.
+    /// Moves a timer from the state `checking` to its next state. Leaves this to the caller if the timer was dropped or
+    /// is due at `now`. If `now` is `None`, the timer counts as not due.
     fn decide(
         &self,
         mut state: u64,
@@ -439,8 +441,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Releases the timer, because its handle is dropped. Vacates the slot, or leaves that to the timer's holder. In
-    /// both cases the deadline is forgotten.
+    /// Releases the timer, because its handle is dropped. Vacates the slot, or leaves that to the thread that checks or
+    /// fires the timer. In both cases the timer does not fire for its deadline.
     pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -469,8 +471,8 @@ impl Owned<'_> {
         self.shut_into(0, Shut::Kept)
     }
 
-    /// Works like `shut`, and also begins the timer's last run if its handler does not run. If the handler runs,
-    /// `end_with` gives the last word at the end of that run.
+    /// Works like `shut`, and also begins the timer's last run, in which the payload gets a final call. If the handler
+    /// runs already, `end_with` makes the final call at the end of that run.
     pub(crate) fn shut_running(&self) -> Option<Shut> {
         self.shut_into(RUNNING, Shut::Run)
     }
@@ -547,12 +549,13 @@ fn check_before(
     if now.is_some_and(|now| now.as_nanos() < last_check) { check.min(last_check) } else { check }
 }
 
-/// Returns the next check of a timer whose checks are not coalesced: the deadline itself.
+/// Returns the deadline itself as the moment of the next check. This is the choice for timers whose checks do not come
+/// together.
 fn at_its_deadline(deadline: Timestamp) -> Timestamp {
     deadline
 }
 
-/// The result of `decide`: the state to which the timer was moved, or the step that is left to the holder.
+/// The result of `decide`: the timer's next state, or the step that is left to the caller.
 enum Decision {
     Due { state: u64, deadline: u64 },
     Dropped { state: u64 },

@@ -6,15 +6,15 @@ use crate::base::tick::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Arm {
-    /// The deadline is in force.
+    /// The timer is armed: the deadline is in force.
     Pending,
-    /// The timer's handler runs. The deadline will be in force when the handler has ended.
+    /// The timer's handler runs. The new deadline will be in force when the handler has ended.
     Running,
-    /// The deadline is in force. The caller pushes a ticket with this stamp for the moment `check` (O2).
+    /// The deadline is in force. The caller must push a ticket with `stamp` for the moment `check` (O2).
     Queue { stamp: u32, check: Timestamp },
-    /// The engine is shut down.
+    /// The timer is not armed, because the engine is shut down.
     Shut,
-    /// The handle has gone.
+    /// The timer is not armed, because its handle was dropped.
     Dropped,
 }
 
@@ -22,16 +22,16 @@ pub(crate) enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disarm {
-    /// The timer was armed, and does not fire. No handler of it runs.
+    /// The timer was armed, and now does not fire. Its handler does not run.
     Disarmed,
-    /// The timer was not armed, and no handler of it runs.
+    /// The timer was not armed, and its handler does not run.
     Idle,
-    /// The timer's handler has begun and has not ended. If the timer had been armed since the handler began, that
-    /// arming was removed, too: the timer does not fire again before it is armed again.
+    /// The timer's handler has begun and has not ended. If the timer was armed after the handler had begun, the
+    /// disarming removed that arming, too. The timer does not fire again before it is armed again.
     Running,
 }
 
-/// The state in which a disarming found the timer.
+/// The state in which a call that disarms a timer found the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {
@@ -39,8 +39,8 @@ pub(crate) enum Withdrawn {
     Armed,
     /// The timer was not armed.
     Idle,
-    /// The timer's handler runs. If the timer had been armed since the handler began, the disarming removed that
-    /// arming.
+    /// The timer's handler runs. If the timer was armed after the handler had begun, `was_armed` is true, and the
+    /// disarming removed that arming.
     Running { was_armed: bool },
 }
 
@@ -55,38 +55,37 @@ impl From<Withdrawn> for Disarm {
     }
 }
 
-/// The result of a check. It tells the timer's holder its next step.
+/// The result of checking a timer's deadline. It tells the checking thread its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Check {
-    /// The timer is due, or was dropped. The caller still holds the timer, and calls `begin` or lets another thread
-    /// call `begin`.
+    /// The timer is due, or its handle was dropped. The caller calls `begin`, or makes another thread call `begin`.
     Due,
-    /// The timer was postponed. The caller queues a ticket with this stamp for this moment (O2).
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check` (O2).
     Later { stamp: u32, check: Timestamp },
-    /// The caller has nothing left to do: it does not hold the timer any more.
+    /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
 }
 
-/// The result of `begin`. It tells a worker with a due timer its next step.
+/// The result of beginning a timer's run. It tells the worker its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Begin {
     /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
-    /// The timer was postponed. The caller queues a ticket, as for [`Check::Later`].
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
-    /// The caller has nothing left to do, as for [`Check::AtRest`].
+    /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
-    /// The caller has vacated the slot. It owns the payload and the slot.
+    /// The timer's handle was dropped, and the caller has vacated the slot. The caller owns the payload and the slot.
     Free,
 }
 
-/// The result of the end of a run. It tells the worker its next step.
+/// The result of ending a timer's run. It tells the worker its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct End {
-    /// Whether a thread waits for the end of the run, and must be woken.
+    /// Whether a thread waits for the end of the run. If true, the worker must wake that thread.
     pub(crate) waited: bool,
     pub(crate) then: AfterRun,
 }
@@ -95,11 +94,11 @@ pub(crate) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// The timer was postponed. The caller queues a ticket, as for [`Check::Later`].
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
-    /// The caller has nothing left to do, as for [`Check::AtRest`].
+    /// The worker has nothing left to do. Other threads may change the timer again.
     AtRest,
-    /// The worker owns the payload and the slot, as for [`Begin::Free`].
+    /// The timer's handle was dropped, and the worker has vacated the slot. The worker owns the payload and the slot.
     Free,
 }
 
@@ -107,9 +106,9 @@ pub(crate) enum AfterRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Release {
-    /// The caller has vacated the slot. It owns the payload and the slot.
+    /// The caller has vacated the timer's slot. It owns the payload and the slot.
     Vacated,
-    /// Another thread holds the timer, and will vacate the slot.
+    /// Another thread checks or fires the timer. That thread will vacate the slot.
     Left,
 }
 
@@ -117,12 +116,12 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Shut {
-    /// The timer still exists: its handle, or the end of its run, will vacate the slot.
+    /// The timer still exists. The drop of its handle, or the end of its run, will vacate the slot.
     Kept,
     /// The timer's handle was dropped before, and no thread will check the timer. The caller has vacated the slot, and
     /// owns the payload and the slot.
     Free,
-    /// The timer's last run has begun. The caller gives the payload its last word (`state::owned`) and calls
-    /// `end_with`.
+    /// The timer's last run has begun. The caller makes the final call with the payload (`state::owned`), and then
+    /// calls `end_with`.
     Run,
 }

@@ -31,7 +31,8 @@ impl Extras {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
 
-    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
+    /// Returns the pair of fences for owned timers. The fences order a thread that arms a timer and a thread that
+    /// checks it.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier
@@ -45,7 +46,7 @@ impl Extras {
 }
 
 impl<'a> Owned<'a> {
-    /// Returns a view of the timer whose arming and disarming use `barrier`.
+    /// Returns the same timer, whose arming and disarming then pass the fences of `barrier`.
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn with_barrier(self, barrier: Barrier) -> Self {
         Self { barrier, ..self }
@@ -60,13 +61,14 @@ impl<'a> Owned<'a> {
         self.extras.words.get_or_grow(self.index)
     }
 
-    /// Returns the unit from which the checks of owned timers are counted.
+    /// Returns the unit of 2^20 ns from which the checks of owned timers are counted.
     #[inline(always)]
     pub(super) fn origin(&self) -> Origin {
         self.extras.origin
     }
 
-    /// Returns the moment for which a ticket must be queued to be in time for `deadline`: see [`Origin::check_for`].
+    /// Returns the moment for which the caller must queue a ticket, so that the ticket is in time for `deadline`: see
+    /// [`Origin::check_for`].
     pub(super) fn check_for(&self, state: u64, deadline: u64) -> Option<u64> {
         self.origin().check_for(state, deadline, || self.extra())
     }

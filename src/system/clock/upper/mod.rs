@@ -76,52 +76,56 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// The maximum length of a piece, in nanoseconds.
+/// The maximum length of a piece of the line, in nanoseconds. The line is an upper bound of the true time.
 const PIECE_NANOS: u64 = 10_000;
-/// The slowest and the fastest rate to which `adjtimex` sets the system's clock, in parts per million of its own rate.
+/// The slowest and the fastest rate to which `adjtimex` can set the system's clock, in parts per million of the clock's
+/// nominal rate.
 const RATES: (u64, u64) = (774_000, 1_226_000);
-/// The largest increase of the rate, in parts per million: from the slowest rate to the fastest.
+/// The largest increase of the system clock's rate, in parts per million: from the slowest rate to the fastest.
 const FASTER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.0 + 1;
-/// The largest decrease of the rate, in parts per million: from the fastest rate to the slowest.
+/// The largest decrease of the system clock's rate, in parts per million: from the fastest rate to the slowest.
 const SLOWER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.1 + 1;
-/// The greatest error, in nanoseconds, that the measured rate may cause over one piece.
+/// The greatest error, in nanoseconds, that the measured rate may cause over one piece of the line.
 const RATE_ERROR_NANOS: u64 = 500;
-/// The distance above the truth at which a piece ends, in nanoseconds (Q1).
+/// The distance above the true time at which a piece of the line ends, in nanoseconds (Q1).
 const MARGIN_NANOS: u64 = PIECE_NANOS * FASTER_PPM / 1_000_000 + RATE_ERROR_NANOS + 500;
-/// The greatest distance of the line above the truth, in nanoseconds (Q3). It is the sum of the margin, the effect of
-/// the largest decrease of the rate over one piece, and the time of the reads.
+/// The greatest time by which the clock is ahead of the true time, in nanoseconds (Q3). It is the sum of the margin,
+/// the effect of the largest decrease of the rate, and the time of the reads.
 pub(crate) const AHEAD_NANOS: u64 = 12_000;
-/// The largest change of the rate, in parts per million, that does not count as a slew: the system steers its clock all
-/// the time.
+/// The largest change of the system clock's rate, in parts per million, that does not count as a slew. The system makes
+/// such small changes all the time.
 const STEERING_PPM: u64 = 2_000;
-/// How far a sample may differ from its prediction, in nanoseconds, only because of the reads.
+/// The greatest difference, in nanoseconds, between a sample and its prediction that the duration of the reads
+/// explains.
 const NOISE_NANOS: u64 = 2_000;
-/// The minimum length of a piece, in nanoseconds. While the rate is not known well enough for this length, calls read
-/// the true clock.
+/// The minimum length of a piece of the line, in nanoseconds. While the counter's rate is not known well enough for
+/// this length, calls read the true clock.
 const SHORTEST_PIECE_NANOS: u64 = 2_000;
-/// The time, in nanoseconds, after which the rate is measured again.
+/// The time, in nanoseconds, after which the counter's rate is measured again.
 const FRESH_NANOS: u64 = 250_000;
-/// The minimum time, in nanoseconds, over which the rate is measured.
+/// The minimum time, in nanoseconds, over which the counter's rate is measured.
 const SHORTEST_WINDOW_NANOS: u64 = 16_000;
-/// The maximum time, in nanoseconds, that a sample may take. A sample that took longer is not used, since its thread
+/// The maximum time, in nanoseconds, that a sample may take. A sample that took longer is not used, because its thread
 /// was off its core.
 const SLACK_NANOS: u64 = 1_000;
-/// The window, in nanoseconds, over which the rate is measured: at least half of it, and at most all of it.
+/// The maximum time, in nanoseconds, over which the counter's rate is measured. Once measurements are that old, the
+/// time is at least half of this.
 const WINDOW_NANOS: u64 = 1_000_000_000;
-/// The number of steps after which the clock stops using the counter. A step counts with the step before if at most
-/// [`FORGIVEN_AFTER_NANOS`] lie between them.
+/// The number of steps of the counter after which the clock stops using the counter. Steps count together if successive
+/// steps are at most [`FORGIVEN_AFTER_NANOS`] apart.
 const STEPS_TO_GIVE_UP: u32 = 3;
 const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
 /// The time without a step, in nanoseconds, after which the clock uses a counter again that it had stopped using. At
 /// least [`LOOKS_TO_TRUST`] readings must fall into this time.
 const QUIET_NANOS: u64 = 3_600_000_000_000;
 const LOOKS_TO_TRUST: u32 = 60;
-/// The number of samples that a thread takes at most, to get a sample that was not interrupted.
+/// The greatest number of samples that a thread takes in order to get a sample without an interruption.
 const ATTEMPTS: u32 = 3;
-/// The number of fractional bits of a slope. A slope is a number of nanoseconds for each count, in units of 2^-32.
+/// The number of fractional bits of a slope. A slope is the number of nanoseconds that one count of the counter takes,
+/// in units of 2^-32.
 const SLOPE_BITS: u32 = 32;
 
-/// Provides the counter and the true time.
+/// Reads the processor's counter and the true time, for the clock that compares them.
 pub(crate) trait Source: Send + Sync {
     /// Reads the processor's counter.
     fn counter(&self) -> u64;
@@ -129,7 +133,8 @@ pub(crate) trait Source: Send + Sync {
     fn truth(&self) -> u64;
 }
 
-/// A piece of the line. It starts at counter `base` with the value `start`, has a slope, and is valid for `len` counts.
+/// A straight piece of the line, the clock's upper bound of the true time. It starts at counter `base` with the value
+/// `start`, and is valid for `len` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     base: u64,
@@ -151,12 +156,12 @@ impl Piece {
         self.start + (passed.wrapping_mul(self.slope) >> SLOPE_BITS)
     }
 
-    /// Returns the last value of the piece.
+    /// Returns the piece's value at its end, in nanoseconds.
     fn end(&self) -> u64 {
         self.after(self.len)
     }
 
-    /// Returns a piece that is valid for no counter, and whose last value is the last value of `self`.
+    /// Returns a piece that is valid at no counter value. Its value at the end is that of `self`.
     fn ended(&self) -> Piece {
         Piece { base: 0, start: self.end(), slope: 0, len: 0 }
     }
@@ -209,55 +214,55 @@ struct Sample {
 }
 
 impl Sample {
-    /// Returns the number of counts that the sample took.
+    /// Returns the number of counts of the counter during which the sample was taken.
     fn slack(&self) -> u64 {
         self.after.wrapping_sub(self.before)
     }
 }
 
-/// The data that only the current writer accesses. The writer is the thread that has set `writing`.
+/// The clock's data that only one thread at a time accesses: the thread that has set `writing`.
 #[derive(Debug, Default)]
 struct Calibration {
     samples: Option<Samples>,
     steps: u32,
     last_step: u64,
-    /// The number of readings that found no step since the clock stopped using the counter.
+    /// The number of readings without a step of the counter after the clock stopped using the counter.
     quiet_looks: u32,
 }
 
-/// The result of comparing a sample with the prediction from the last sample and the rate.
+/// The result of comparing a sample of the true time with its prediction from the last sample and the counter's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     AsPredicted,
-    /// The sample differs from the prediction as far as a slew explains.
+    /// The sample differs from the prediction. A slew (a change of the system clock's rate) explains the difference.
     Slewed,
-    /// No slew explains the sample.
+    /// No slew (change of the system clock's rate) explains the sample: the counter stepped.
     Stepped,
 }
 
-/// The samples from which the rate is measured.
+/// The samples of the true time from which the counter's rate is measured.
 #[derive(Clone, Copy, Debug)]
 struct Samples {
     older: Sample,
-    /// The sample that takes the place of `older` after half a window.
+    /// The sample that replaces `older` after half of [`WINDOW_NANOS`].
     newer: Sample,
     last: Sample,
-    /// The rate from `older` to `last`, if it could be measured.
+    /// The counter's rate from `older` to `last`; `None` if it could not be measured.
     rate: Option<Rate>,
 }
 
 /// The counter's rate, as measured between two samples.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    /// Nanoseconds for each count, in units of 2^-32.
+    /// The number of nanoseconds that one count takes, in units of 2^-32.
     slope: u64,
     /// The time over which the rate was measured, in nanoseconds.
     window: u64,
-    /// The error of the window, in nanoseconds.
+    /// The greatest error of `window`, in nanoseconds.
     error: u64,
 }
 
-/// The observed errors of the line, and the state of the counter.
+/// The observed errors of the clock's readings, and the state of the processor's counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) ahead_nanos: u64,
@@ -266,7 +271,7 @@ pub(crate) struct Seen {
     pub(crate) given_up: bool,
 }
 
-/// The clock that returns an upper bound of the true time. The module describes it.
+/// The clock that returns an upper bound of the true time, from the processor's counter.
 pub(crate) struct UpperClock<S> {
     line: CachePadded<Line>,
     source: S,
@@ -287,7 +292,7 @@ struct Line {
 // SAFETY: only the thread that set `writing` touches the calibration (SQ3); all else is atomic, or `Sync` by `S`.
 unsafe impl<S: Sync> Sync for UpperClock<S> {}
 
-/// A thread's exclusive right to write the calibration and the piece that is not current. Dropping it gives the right
+/// A thread's exclusive right to write the calibration and the clock's next piece. Dropping this value gives the right
 /// back.
 struct Writing<'a, S> {
     clock: &'a UpperClock<S>,
@@ -317,8 +322,8 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// Returns a moment at or after the true time, ahead of it by [`AHEAD_NANOS`] at most. The moment is not before any
-    /// moment that an earlier call returned.
+    /// Returns a moment that is ahead of the true time by zero to [`AHEAD_NANOS`] nanoseconds. The moment is not before
+    /// any moment that an earlier call returned.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
@@ -335,7 +340,7 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// Reads the true time, in nanoseconds. Also checks the line against the true time.
+    /// Reads the true time, in nanoseconds. Also checks the line (the upper bound) against the true time.
     pub(crate) fn true_now(&self) -> u64 {
         let piece = self.piece();
         let sample = self.sample();
@@ -360,8 +365,8 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// Compares the line with a reading of the true time. `early` and `late` are the line's values just before and just
-    /// after the reading.
+    /// Compares the line (the upper bound) with a reading of the true time. `early` and `late` are the line's values
+    /// just before and just after the reading.
     fn judge(&self, early: u64, late: u64, truth: u64) {
         let ahead = early.saturating_sub(truth);
         let behind = truth.saturating_sub(late);
@@ -397,7 +402,7 @@ impl<S: Source> UpperClock<S> {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Returns the current piece.
+    /// Returns the current piece of the line, the clock's upper bound.
     fn piece(&self) -> Piece {
         loop {
             // Ordering: as in `now`.
@@ -432,8 +437,8 @@ impl<S: Source> Writing<'_, S> {
         })
     }
 
-    /// Returns the moment for a call that found no valid piece. Publishes the next piece if the rate is known well
-    /// enough.
+    /// Returns the moment for a call that found no valid piece of the line. Publishes the next piece if the counter's
+    /// rate is known well enough.
     fn now(&mut self) -> u64 {
         let last = self.clock.piece();
         if let Some(now) = last.at(self.clock.source.counter()) {
@@ -450,7 +455,8 @@ impl<S: Source> Writing<'_, S> {
         }
     }
 
-    /// Takes a few samples and returns the sample that took the least time. Usually the first sample is good enough.
+    /// Takes a few samples of the true time and returns the sample that took the least time. Usually the first sample
+    /// is good enough.
     fn best_sample(&mut self) -> Sample {
         let rate = self.calibration(|calibration| calibration.samples.and_then(|samples| samples.rate));
         let is_tight =
@@ -468,8 +474,8 @@ impl<S: Source> Writing<'_, S> {
         best
     }
 
-    /// Returns a piece that starts with `sample`, at `floor` or above. Returns `None` while the rate is not known well
-    /// enough.
+    /// Returns a piece of the line that starts with `sample`, at `floor` or above. Returns `None` while the counter's
+    /// rate is not known well enough.
     fn extend(&mut self, sample: Sample, floor: u64) -> Option<Piece> {
         let Some(mut samples) = self.calibration(|calibration| calibration.samples) else {
             self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
@@ -503,7 +509,7 @@ impl<S: Source> Writing<'_, S> {
             .then(|| descend(sample, floor, rate.slope, length))
     }
 
-    /// Handles a step of the counter: the line ends, and the next line starts from the truth.
+    /// Handles a step of the counter: the line (the upper bound) ends, and a new line starts from the true time.
     fn step(&mut self, truth: u64) {
         // Ordering: Relaxed. A counter.
         self.clock.steps.fetch_add(1, Ordering::Relaxed);
@@ -523,8 +529,8 @@ impl<S: Source> Writing<'_, S> {
         self.publish(last.ended());
     }
 
-    /// Checks the counter by one more sample while the clock does not use it. After an hour without a step, the clock
-    /// uses the counter again.
+    /// Checks the counter by one more sample while the clock does not use the counter. After an hour without a step,
+    /// the clock uses the counter again.
     fn watch(&mut self, sample: Sample) {
         let samples = self.calibration(|calibration| calibration.samples);
         // Another thread may have taken a later sample before this thread got the right to write.
@@ -583,12 +589,12 @@ impl Samples {
         }
     }
 
-    /// Returns whether the last sample is so recent at `sample` that the rate need not be measured again.
+    /// Returns whether the last sample is recent at `sample`. Then the counter's rate need not be measured again.
     fn is_fresh_at(&self, sample: Sample) -> bool {
         self.rate.is_some() && sample.truth.saturating_sub(self.last.truth) < FRESH_NANOS
     }
 
-    /// Compares `sample` with the prediction from the last sample and the rate.
+    /// Compares `sample` with its prediction from the last sample and the counter's rate.
     fn find(&self, sample: Sample) -> Found {
         let Some(rate) = self.rate else { return Found::AsPredicted };
         let passed = sample.truth.saturating_sub(self.last.truth);
@@ -616,7 +622,8 @@ impl Samples {
 }
 
 impl Rate {
-    /// Measures the rate from one sample to another. Returns `None` if the time between them is too short.
+    /// Measures the counter's rate from one sample to another. Returns `None` if the time between the samples is too
+    /// short.
     fn between(older: Sample, newer: Sample) -> Option<Self> {
         let counts = newer.before.wrapping_sub(older.before);
         let window =
@@ -638,7 +645,7 @@ impl Rate {
         u64::try_from(error).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time, in nanoseconds, over which the error of the rate adds up to [`RATE_ERROR_NANOS`] at most.
+    /// Returns the longest time, in nanoseconds, over which the error of this rate is at most [`RATE_ERROR_NANOS`].
     fn known_for(&self) -> u64 {
         self.window.saturating_mul(RATE_ERROR_NANOS) / self.error
     }
@@ -654,8 +661,8 @@ fn scaled_by(nanos: u64, counts: u64) -> Option<u64> {
     u64::try_from(scaled).ok()
 }
 
-/// Makes a piece that starts at `sample` and ends at the margin above the truth. It starts at the later of two moments:
-/// `floor`, and the margin above the truth.
+/// Makes a piece of the line that begins at `sample` and ends at the margin above the true time. Its first value is the
+/// later of two moments: `floor`, and the margin above the true time.
 fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
     let target = sample.truth + MARGIN_NANOS;
     let start = target.max(floor);

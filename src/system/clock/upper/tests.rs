@@ -27,7 +27,8 @@ impl Chance {
 struct World {
     chance: Chance,
     truth: u64,
-    /// The counter that all cores share, in units of 2^-20 counts.
+    /// The value of the simulated counter, in units of 2^-20 counts. The counter of each core differs from it by an
+    /// offset.
     counts: u128,
     /// The counter's rate in counts per nanosecond, in units of 2^-20.
     rate: u64,
@@ -36,7 +37,8 @@ struct World {
     offsets: Vec<i64>,
     core: usize,
     depth: u32,
-    /// The range of rates, in parts per million, to which the system sets its clock at any moment.
+    /// The range of rates, in parts per million, to which the system sets its clock at random moments. `None` if it
+    /// never does.
     slews: Option<(u64, u64)>,
     latest: u64,
     calls: u64,
@@ -68,7 +70,7 @@ impl World {
         self.rate = self.nominal_rate * 1_000_000 / ppm;
     }
 
-    /// Passes the time of a read, and sometimes much more.
+    /// Lets the time of a clock read pass, and sometimes much more time.
     fn dawdle(&mut self) {
         let nanos = 5 + self.chance.below(40);
         self.pass(nanos);
@@ -90,7 +92,8 @@ struct Reader {
     clock: &'static OnceLock<UpperClock<Reader>>,
 }
 
-/// All worlds. They live as long as the process, and this list keeps them reachable for tools that look for leaks.
+/// All simulated worlds. They live as long as the process. This list keeps them reachable for tools that search for
+/// leaks.
 static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
 
 impl Reader {
@@ -129,8 +132,8 @@ impl Reader {
         self.clock.get().unwrap()
     }
 
-    /// Calls the clock. Compares the result with the truth and with the results of all calls that had ended before this
-    /// call began.
+    /// Calls the clock. Compares the result with the true time, and with the results of all calls that ended before
+    /// this call began.
     fn call(&self) -> u64 {
         let (began, latest) = self.world(|world| (world.truth, world.latest));
         let now = self.clock().now();
@@ -145,7 +148,7 @@ impl Reader {
         now
     }
 
-    /// Plays the other threads while the caller is off its core.
+    /// Makes the calls that other threads make while the calling thread is off its core.
     fn meanwhile(&self) {
         let others = self.world(|world| {
             world.dawdle();
@@ -278,8 +281,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and continues to call. Afterwards the clock may be early only for the rest
-/// of a piece. This holds for a change that counts as a step, and for a change that counts as a slew.
+/// Steps the counter, or changes its rate, and continues to call. Afterwards the clock may be behind the true time only
+/// for the rest of a piece. Both a change that counts as a step and a change that counts as a slew keep to this.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES_OF_COUNTERS[2]);
     reader.run(20_000, true);

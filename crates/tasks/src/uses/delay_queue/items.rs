@@ -72,7 +72,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::wheel::{Tick, TickLength, Wheel};
 use tourbillon::{Refusal, Timestamp};
 
-/// A timer that calls [`Items::ring`] at a moment or later. Setting it again replaces the earlier moment.
+/// A timer that calls [`Items::ring`] at the moment to which it is set, or later. Setting the timer again replaces that
+/// moment.
 pub(crate) trait Alarm {
     fn set(&self, moment: Timestamp) -> Result<(), Refusal>;
 }
@@ -91,12 +92,12 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The alarm, or the waiting thread, that looks for due items on behalf of all waiting receivers. The tick is that of
-/// the next look.
+/// The next search for due items on behalf of all waiting receivers. The alarm or a waiting thread makes it. The tick
+/// is that of the search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A waiting thread looks. The number is that of its place in line.
+    /// A waiting thread searches for due items at this tick. The number is that of the thread's place in line.
     Receiver(Tick, Number),
 }
 
@@ -108,7 +109,7 @@ impl Watch {
     }
 }
 
-/// The present moment, with its tick. A search for due items uses both.
+/// The present moment, and the tick in which it lies. A search for due items uses both.
 #[derive(Clone, Copy)]
 struct Present {
     now: Timestamp,
@@ -129,9 +130,9 @@ pub(crate) enum NotPushed {
 /// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// A search for due items stops after this number of items, since it holds the queue's lock.
+/// The number of items after which a search for due items stops. The search holds the queue's lock.
 const LOOK: usize = 256;
-/// The number of items at which the wheel is full.
+/// The number of waiting items at which the queue refuses further items.
 const TOO_MANY: usize = u32::MAX as usize;
 
 impl<T, A: Alarm> Items<T, A> {
@@ -181,7 +182,7 @@ impl<T, A: Alarm> Items<T, A> {
         due.drain(..).map(|due| due.item).chain(waited).collect()
     }
 
-    /// Moves a waiting item to another deadline. Returns false if the item does not wait.
+    /// Moves a waiting item to another deadline. Returns false if no waiting item has this id.
     pub(crate) fn reset(&self, Delayed(id): Delayed, deadline: Timestamp) -> bool {
         let tick = self.ticks.due_tick(deadline.as_nanos());
         let ring_at = {
@@ -210,7 +211,7 @@ impl<T, A: Alarm> Items<T, A> {
         items.min_by_key(|(_, deadline)| *deadline)
     }
 
-    /// Looks for due items when the alarm rings, and wakes a receiver for each item.
+    /// Searches for due items, because the alarm has rung. Wakes a receiver for each item that it finds.
     pub(crate) fn ring(&self, now: Timestamp) {
         let (called, ring_at) = {
             let mut state = self.lock();
@@ -237,7 +238,7 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds the end, it
-    /// gives up its place. Otherwise it keeps its place, or stands at the end of the line if it was woken.
+    /// loses its place. Otherwise it keeps its place. A task that was woken gets a new place at the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -248,8 +249,7 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If there is nothing to take, the
-    /// error may be a moment. Then the thread looks for due items on behalf of all receivers in line, and must call
-    /// again at that moment.
+    /// error may have a moment. Then the thread must call again at that moment, on behalf of all receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -286,7 +286,7 @@ impl<T, A: Alarm> Items<T, A> {
         Err(watch)
     }
 
-    /// Gives up a place in line. If the place's receiver was woken but has not looked for an item, wakes the next
+    /// Gives up a receiver's place in line. If that receiver was woken but has not taken an item, wakes the next
     /// receiver instead.
     pub(crate) fn leave(&self, place: Place) {
         let (_waker, next, ring_at) = {
@@ -302,8 +302,8 @@ impl<T, A: Alarm> Items<T, A> {
         drop(wake(next));
     }
 
-    /// Ends the queue, and returns the items that are not due. In the child of a fork the queue's lock may be lost.
-    /// Then the queue stays as it is.
+    /// Ends the queue, and returns the items that are not due. In the child of a fork the queue may stay locked for
+    /// ever. Then the queue stays as it is.
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let called = {
@@ -320,7 +320,7 @@ impl<T, A: Alarm> Items<T, A> {
         left
     }
 
-    /// Returns the number of items that wait or are due.
+    /// Returns the number of items in the queue, waiting and due.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.waiting.len() + state.due.len()
@@ -339,8 +339,8 @@ impl<T, A: Alarm> Items<T, A> {
         received
     }
 
-    /// Sets the alarm to the start of `tick`. Another thread may have noted another tick in `watch` by then. In that
-    /// case sets the alarm again.
+    /// Sets the alarm to the start of `tick`. During the call, another thread may note another tick in `watch`. Then
+    /// sets the alarm again, to that tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -363,8 +363,8 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or finds the end of the queue. In both cases the caller also gives up its place in
-    /// line. Before, the caller has moved `found` items to the due items.
+    /// Takes the next due item, or finds the end of the queue. In both cases the caller also loses its place in line.
+    /// The caller has just moved `found` waiting items to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
@@ -385,14 +385,14 @@ impl<T> State<T> {
         Some(Taken { received, called, stood, ring_at: self.keep_watch() })
     }
 
-    /// Moves items that have become due to the due items, and then works as [`take`](Self::take).
+    /// Moves waiting items that have become due to the due items. Then works as [`take`](Self::take).
     fn look_and_take(&mut self, present: Present, place: &mut Option<Place>) -> Option<Taken<T>> {
         let found = self.look(present);
         self.take(place, found)
     }
 
-    /// Moves items whose tick has come to the due items, tick by tick. Returns the number of items that it moved. The
-    /// number is 0 only if no waiting item is due.
+    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. It is
+    /// 0 only if no waiting item is due.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;
@@ -407,8 +407,8 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Notes that the alarm must ring at `tick`, and returns the tick. The caller must then set the alarm. Does nothing
-    /// if no receiver stands in line, or if the alarm or a thread will look at that tick or earlier.
+    /// Notes that the alarm must ring at `tick`, and returns the tick. The caller must then set the alarm. Returns
+    /// `None` if no receiver stands in line, or if a search for due items is planned at `tick` or earlier.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -417,8 +417,8 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Notes that the thread at this place looks for due items when the first waiting item is due, and returns that
-    /// item's tick. Does nothing if the alarm or another thread will look at that tick or earlier.
+    /// Notes that the thread with this place in line searches for due items when the first waiting item is due. Returns
+    /// that item's tick. Returns `None` if the alarm or another thread will search at that tick or earlier.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
@@ -431,8 +431,8 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// Calls [`watch_at`](Self::watch_at) for the first waiting item. Before, forgets the thread that would have looked
-    /// at that item's tick, if this thread has left the line.
+    /// Makes the alarm ring for the first waiting item, by [`watch_at`](Self::watch_at). Before that, forgets a thread
+    /// that should search for due items but has left the line.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
@@ -444,15 +444,15 @@ impl<T> State<T> {
     }
 }
 
-/// The result of taking an item, or of finding the queue's end. The wakers must be woken or dropped while nothing is
-/// locked.
+/// The result of taking an item, or of finding the queue's end. The caller must wake or drop the wakers while it holds
+/// no lock.
 struct Taken<T> {
     received: Received<T>,
-    /// The wakers of other receivers, which must be woken since there are items for them, too.
+    /// The wakers of other receivers. The caller must wake them, because more items are due.
     called: Vec<Waker>,
-    /// The waker of the caller's own place in line. It must be dropped.
+    /// The waker of the caller's own place in line. The caller must drop it without a lock.
     stood: Option<Waker>,
-    /// The tick to which the alarm must be set.
+    /// The tick to which the caller must set the alarm; `None` if the alarm stays as it is.
     ring_at: Option<Tick>,
 }
 

@@ -4,11 +4,11 @@
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A receiver's place in the line. Each place is given out once.
+/// A receiver's place in the line of receivers that wait for an item. Each place is given out once.
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
-/// The number of a place. It names the place, but does not own it.
+/// The number of a receiver's place in line. The number names the place, but does not own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
@@ -19,9 +19,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Stores the waker at the caller's place in line. A caller that was woken has no place, and gets a new place at
-    /// the end of the line. Returns the place's number, and the earlier waker of the place. The caller must drop that
-    /// waker while nothing is locked.
+    /// Stores `waker` at the caller's place in the line of waiting receivers. A caller that was woken has no place, and
+    /// gets a new place at the end of the line. Returns the place's number, and the earlier waker of the place. The
+    /// caller must drop that waker while nothing is locked.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
@@ -34,7 +34,7 @@ impl Line {
         (Number(at), self.wakers.insert(at, waker))
     }
 
-    /// Gives a place up. Returns its waker, unless the receiver had been woken already.
+    /// Gives up a receiver's place in line. Returns the place's waker, unless the receiver had been woken already.
     pub(super) fn leave(&mut self, Place(at): Place) -> Option<Waker> {
         self.wakers.remove(&at)
     }
@@ -49,7 +49,7 @@ impl Line {
         self.wakers.contains_key(&at)
     }
 
-    /// Returns whether the holder of this place still stands in line. A holder that was woken does not.
+    /// Returns whether the receiver with this place still stands in line. A receiver that was woken does not.
     pub(super) fn holds(&self, Place(at): &Place) -> bool {
         self.wakers.contains_key(at)
     }

@@ -103,11 +103,11 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: TaskCore,
     items: Items<T, LateTimer>,
-    /// The items that were not due when the queue ended. The first call of `close` after the end fetches them.
+    /// The items that were not due when the queue ended. The first call of `close` after the end returns these items.
     left: Mutex<Vec<T>>,
 }
 
-/// The queue's timer. The first push makes the timer, since an empty queue needs none.
+/// The queue's timer. The first push makes the timer, because an empty queue needs none.
 type LateTimer = OnceLock<TaskTimer>;
 
 impl Alarm for LateTimer {
@@ -209,7 +209,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.clear()
     }
 
-    /// Moves an item to `delay` from now. It cannot be received earlier.
+    /// Moves an item's deadline to `delay` from now. The item cannot be received earlier.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
-    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, since other threads
-    /// push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
+    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, because other
+    /// threads push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
     ///
     /// # Time complexity
     ///
@@ -244,7 +244,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.deadline(id)
     }
 
-    /// Returns the number of items that wait or are due, and were not received.
+    /// Returns the number of items in the queue: items that wait, and due items that were not received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.items.len()
@@ -271,8 +271,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.is_ended()
     }
 
-    /// Returns the kind of error for a refused push. A shutdown of the engine is reported first, then a closed queue,
-    /// then `reason`.
+    /// Returns the kind of error for a refused push. A shutdown of the engine takes precedence over a closed queue, and
+    /// a closed queue over `reason`.
     fn kind_of(&self, reason: NotPushed) -> PushErrorKind {
         match reason {
             _ if self.shared.tasks.is_shut_down() => PushErrorKind::Refused(Refusal::ShutDown),

@@ -36,14 +36,14 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until it looks for an
-    /// item.
+    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until its next poll.
+    /// Otherwise `None`.
     place: Option<Place>,
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next due item, and waits until an item is due. Must not be called from the engine's handlers: such
-    /// a handler might wait for itself.
+    /// Receives the next due item, and waits until an item is due. A handler of the engine must not call this method,
+    /// because it might wait for itself.
     ///
     /// # Errors
     ///
@@ -65,7 +65,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Makes a receiver that is polled, with its own place in the line. With the feature `stream` it is a `Stream`.
+    /// Makes a receiver for a task to poll. The receiver has its own place in the line of waiting receivers. With the
+    /// feature `stream`, the receiver is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         Receiver::new(self.clone())
@@ -94,8 +95,8 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Blocks this thread until an item is due or the queue ends. `left` returns the remaining time, or `None` for no
-    /// limit. Returns `None` when `left` returns zero.
+    /// Blocks the calling thread until an item is due or the queue ends. `left` returns the remaining time, or `None`
+    /// for no limit. Returns `None` when `left` returns zero.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let Shared { items, tasks, .. } = &*self.queue.shared;

@@ -99,7 +99,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.insert_for(key, value, self.shared.lifetime.time_to_live)
     }
 
-    /// Works as [`insert`](Self::insert), but sets a time to live for this entry. Refreshes of the entry use it, too.
+    /// Works as [`insert`](Self::insert), but sets a time to live for this entry. Refreshes of the entry use this time,
+    /// too.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         }
     }
 
-    /// Returns the value of a key, unless it has expired.
+    /// Returns the value of a key, or `None` if the key has no entry or the entry has expired.
     ///
     /// # Time complexity
     ///
@@ -193,7 +194,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Some(slot.value)
     }
 
-    /// Returns whether a key has an entry that has not expired. Refreshes nothing.
+    /// Returns whether a key has an entry that has not expired. The call does not refresh the entry.
     #[must_use]
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
@@ -204,7 +205,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     }
 
     /// Returns the time until a key's entry expires. Returns `None` if the key has no live entry. Returns zero in the
-    /// last microseconds of an entry. Refreshes nothing.
+    /// last microseconds of an entry. The call does not refresh the entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -236,7 +237,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         keys
     }
 
-    /// Returns the number of entries. This includes expired entries whose timers are late.
+    /// Returns the number of entries. The number includes expired entries whose timers are late.
     ///
     /// # Time complexity
     ///
@@ -272,7 +273,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|_, _| true);
     }
 
-    /// Takes entries out of the map, and drops them after the locks are released.
+    /// Takes out the entries for which `is_wanted` returns true. Drops them after the map's locks are released.
     fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
         drop(self.shared.entries.extract_if(is_wanted));
     }

@@ -33,12 +33,12 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// ```
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
-    /// The engine, whose clock a touch reads. `shared` has the engine, too, but behind a pointer.
+    /// The engine. A touch reads its clock. `shared` refers to the same engine, but behind a pointer.
     pub(super) engine: Handle<Job>,
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
-    /// Whether the owner has already removed the connection.
+    /// Whether the owner of this handle has already removed the connection.
     pub(super) was_taken_out: bool,
 }
 
@@ -47,7 +47,7 @@ impl<I: Key> Connection<I> {
     /// limit from now, or before its maximum age. Returns false if the connection has expired or was removed. Also
     /// returns false if the expiry has begun and cannot be stopped, and after a shutdown.
     ///
-    /// This reads the engine's clock, which is most of the cost. A loop that knows the time should call
+    /// Reading the engine's clock is most of the cost of the call. A loop that knows the time should call
     /// [`touch_at`](Self::touch_at).
     ///
     /// # Time complexity
@@ -75,8 +75,8 @@ impl<I: Key> Connection<I> {
     }
 
     /// Removes the connection. Returns true if the connection has not expired and never will. Returns false if the
-    /// connection has expired: its callback has begun or is about to. Also returns false if the connection was removed
-    /// by its id.
+    /// connection has expired: the callback for it has begun or is about to begin. Also returns false if the connection
+    /// was removed by its id.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;

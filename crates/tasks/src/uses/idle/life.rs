@@ -33,7 +33,7 @@ impl Life {
         Self(AtomicU32::new(JOINING))
     }
 
-    /// Makes a joining connection live, unless it has ended before.
+    /// Marks a connection that has joined the map as live, unless the connection has ended before.
     pub(crate) fn join(&self) {
         // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on the
         // new state.
@@ -46,7 +46,8 @@ impl Life {
         self.0.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Returns whether the connection is live. The caller must have armed the connection's timer just before.
+    /// Returns whether the connection is live: it may be touched and removed. The caller must have armed the
+    /// connection's timer just before.
     #[inline]
     pub(crate) fn is_live_after_arming(&self) -> bool {
         // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.
@@ -54,8 +55,8 @@ impl Life {
         self.is_live()
     }
 
-    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If it came too late,
-    /// `disarm` must undo the arming.
+    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If the touch came too
+    /// late, calls `disarm` to undo the arming.
     #[inline]
     pub(crate) fn is_touched(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
         if armed == Ok(Armed::Pending) && self.is_live_after_arming() {
@@ -85,15 +86,15 @@ impl Life {
         self.0.load(Ordering::Relaxed) != EXPIRING
     }
 
-    /// Calls `take`, which takes the connection out of the map. If that succeeds, marks the connection as ended.
-    /// Returns the result of `take`.
+    /// Calls `take`, which takes the connection out of the map. If `take` returns a value, marks the connection as
+    /// ended. Returns the result of `take`.
     pub(crate) fn take_out<R>(&self, take: impl FnOnce() -> Option<R>) -> Option<R> {
         let taken = take()?;
         self.end();
         Some(taken)
     }
 
-    /// Marks the connection as ended, since it is out of the map.
+    /// Marks the connection as ended, because it is out of the map.
     pub(crate) fn end(&self) {
         // Ordering: Relaxed [L1]. The release at the end of the timer's run publishes it.
         self.0.store(ENDED, Ordering::Relaxed);

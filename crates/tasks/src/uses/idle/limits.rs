@@ -17,7 +17,7 @@ impl Limits {
         Self { idle, max_age: Duration::MAX }
     }
 
-    /// Lets a connection expire `max_age` after its insertion at the latest, whatever its activity.
+    /// Lets a connection expire `max_age` after its insertion at the latest, even if it is active.
     #[must_use]
     pub const fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
@@ -38,9 +38,9 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expired<I> {
-    /// The connection's id. Another connection may already have it.
+    /// The connection's id. Another connection may already have the same id.
     pub id: I,
-    /// The limit that the connection reached. If it reached both at once, the maximum age.
+    /// The limit that the connection reached. If the connection reached both limits at once, this is the maximum age.
     pub limit: Limit,
     /// The moment at which the connection reached the limit.
     pub deadline: Timestamp,

@@ -92,7 +92,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.insert_with(id, self.shared.limits)
     }
 
-    /// Works as [`insert`](Self::insert), but sets limits for this connection.
+    /// Works as [`insert`](Self::insert), but sets other limits for this connection.
     ///
     /// # Errors
     ///
@@ -133,7 +133,8 @@ impl<I: Key> IdleTimeouts<I> {
         }
     }
 
-    /// Works as [`Connection::touch`], by id. Also returns false if no connection has this id.
+    /// Records activity of the connection with this id, as [`Connection::touch`] does. Also returns false if no
+    /// connection has this id.
     ///
     /// # Time complexity
     ///
@@ -159,8 +160,8 @@ impl<I: Key> IdleTimeouts<I> {
         connections.read(id, touch).unwrap_or(false)
     }
 
-    /// Works as [`Connection::remove`], by id. Also returns false if no connection has this id. The owner's handle then
-    /// finds the connection gone.
+    /// Removes the connection with this id, as [`Connection::remove`] does. Also returns false if no connection has
+    /// this id. The owner's handle then finds the connection gone.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,

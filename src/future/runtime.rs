@@ -13,14 +13,14 @@
 //!
 //! # Legal endings of each race
 //!
-//! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The others
-//!   are dropped before a timer is armed there.
+//! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The
+//!   others are dropped before a timer is armed there.
 //! - *A future arms its timer while the runtime ends.* The shutdown wakes its task. If the future is polled again, it
 //!   panics or returns an error, as with each engine that was shut down. tokio's futures panic.
 //! - *A runtime that is ending asks for the first time.* It drops the new task at once. The rest is as above.
 //! - *A task arms the first timer of all, and then blocks its worker.* The turning task was woken last, and tokio keeps
-//!   such a task for the worker that woke it. A second task, which does nothing, is woken after it and takes that place.
-//!   Then any worker may take the turning task.
+//!   such a task for the worker that woke it. A second task, which does nothing, is woken after it and takes that
+//!   place. Then any worker may take the turning task.
 //! - *The child of a fork* has the shards of its parent without the threads. They refuse timers, so a runtime that goes
 //!   on in the child gets shards of its own.
 
@@ -72,8 +72,8 @@ thread_local! {
     static LAST: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` outside of a runtime, and where
-/// the runtime has no timer.
+/// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` outside of a runtime, and
+/// where the runtime has no timer.
 pub(crate) fn current() -> Option<Turned> {
     let runtime = Runtime::try_current().ok()?;
     let id = runtime.id();

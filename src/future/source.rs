@@ -34,8 +34,8 @@ impl Source {
         matches!(self, Self::Runtime(_))
     }
 
-    /// Returns the moment on the engine's clock at which `instant` comes, or a later moment. The last moment of the clock
-    /// is not returned, since it would never come.
+    /// Returns the moment on the engine's clock at which `instant` comes, or a later moment. The last moment of the
+    /// clock is not returned, since it would never come.
     #[cfg(feature = "tokio")]
     pub(super) fn moment_of(&self, instant: Instant) -> Timestamp {
         let moment = match self {

@@ -2,13 +2,13 @@
 //! engine.
 //!
 //! Inside a tokio runtime, a task of the runtime turns the timers of that runtime's futures. The first future of a
-//! runtime spawns it. So these futures are as punctual as tokio's own while all workers are busy, too. Outside of a
-//! runtime the futures use the [current](crate::Shards::current) shards, and no runtime is needed. [`shards`] returns
-//! the runtime's shards, for engines with handlers.
+//! runtime spawns that task. So these futures are as punctual as tokio's own while all workers are busy, too. Outside
+//! of a runtime the futures use the [current](crate::Shards::current) shards, and no runtime is needed. [`shards`]
+//! returns the runtime's shards, for engines with handlers.
 //!
 //! [`Instant`] and [`MissedTickBehavior`] are tokio's own types. With the feature `test-util`, as in tokio, the futures
-//! of this module and of [`future`](crate::future) that are first polled in a runtime follow that runtime's clock, which
-//! a test may pause (`pause`, `#[tokio::test(start_paused = true)]`).
+//! of this module and of [`future`](crate::future) that are first polled in a runtime follow that runtime's clock,
+//! which a test may pause (`pause`, `#[tokio::test(start_paused = true)]`).
 //!
 //! # Differences from `tokio::time`
 //!

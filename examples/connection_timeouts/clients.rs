@@ -25,8 +25,7 @@ pub(crate) struct Report {
     pub(crate) left: u64,
     /// The number of connections that the server closed.
     pub(crate) closed_by_server: u64,
-    /// The number of connections that the server closed too early, because they had not been silent for the idle
-    /// timeout.
+    /// The number of connections that the server closed too early: before they had been silent for the idle timeout.
     pub(crate) closed_early: u64,
     /// The number of connections that the server closed while the client was still talking.
     pub(crate) closed_while_talking: u64,

@@ -454,8 +454,8 @@ fn a_request_that_is_dropped_disarms_the_timer() {
     assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
-/// A request is forgotten instead of dropped, because nothing may rely on the drop of a future. The next request costs
-/// nothing more.
+/// A program may leak a future by `mem::forget`, so the drop of a request's future must not be needed. The next request
+/// costs nothing more.
 #[test]
 fn a_request_that_is_forgotten_costs_the_next_one_nothing() {
     let mut engine = driven();

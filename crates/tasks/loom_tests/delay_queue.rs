@@ -381,8 +381,8 @@ fn a_thread_that_watches_leaves_while_another_sits_down() {
     });
 }
 
-/// The thread that wakes by itself for the next item takes an item, while a task waits in line. The task receives the
-/// next item in time, too.
+/// A thread waits for the first item with a timeout, and a task waits in line behind the thread. The thread takes the
+/// first item. The task receives the second item in time.
 #[test]
 fn a_thread_that_watches_takes_an_item() {
     model("a_thread_that_watches_takes_an_item", || {

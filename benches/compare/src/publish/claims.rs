@@ -18,10 +18,10 @@ struct Claim {
 struct Place(&'static str, &'static str);
 
 enum Wanted {
-    /// The best other contestant must take at least this many times our figure. The comparison only counts contestants
-    /// that read their clocks as often as ours does.
+    /// The figure of the best other contestant must be at least this many times the figure of tourbillon. Contestants
+    /// that read their clocks less often than tourbillon do not count.
     BestTimes(f64),
-    /// The named contestant must take at least this many times our figure.
+    /// The figure of the named contestant must be at least this many times the figure of tourbillon.
     Times(&'static str, f64),
     AtMost(f64),
     Below(f64),

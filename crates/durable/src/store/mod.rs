@@ -159,10 +159,10 @@ pub enum Outcome {
     Repeated(TimerId),
     /// The timer that has the key stays. The new timer is not stored.
     Kept {
-        /// The id of the timer that stays.
+        /// The id of the timer that keeps the key.
         id: TimerId,
-        /// The phase of the timer that stays. If the phase is [`Phase::Leased`], a delivery of the timer has begun. The
-        /// delivery may not know of the event for which the caller made the new timer.
+        /// The phase of the timer that keeps the key. If the phase is [`Phase::Leased`], a delivery of that timer has
+        /// begun, and its handler may have read data that were older than this call.
         was: Phase,
     },
     /// The new timer has replaced another timer.

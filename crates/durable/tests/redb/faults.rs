@@ -183,8 +183,8 @@ fn crashes_while_the_store_recovers_lose_nothing_either() {
     assert!(recoveries > 100, "{recoveries}");
 }
 
-/// Places timers until the disk has failed as often as it must, and then five more timers. Returns the answer for each
-/// timer.
+/// Places timers until the disk has had all the failures that the test has ordered, and then places five more timers.
+/// Returns the answer for each timer.
 fn place_through(disk: &Disk, store: &RedbStore, first: u128) -> BTreeMap<u128, Result<(), StoreErrorKind>> {
     let mut answers = BTreeMap::new();
     let mut after = 0;

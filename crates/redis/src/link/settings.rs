@@ -207,8 +207,8 @@ impl Connect {
     }
 
     /// Sets how long a call waits for a connection, or for a server that cannot answer now. The default is 5 seconds.
-    /// After this time the call fails, and surely has had no effect. A call takes at most this time and the response
-    /// timeout.
+    /// After this time the call fails, and surely has had no effect. A call takes at most the sum of this time and the
+    /// response timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

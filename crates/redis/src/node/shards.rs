@@ -300,8 +300,8 @@ impl Shards {
         }
     }
 
-    /// Requests that the background thread looks at once at the shards that belong to this node but that the node does
-    /// not own yet.
+    /// Marks the shards that this node should own and does not own yet. The background thread checks marked shards at
+    /// once.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;

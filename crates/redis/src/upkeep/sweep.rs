@@ -55,7 +55,8 @@ const MOST: usize = 1_024;
 /// The greatest number of redirects that one step of the sweep removes.
 const AT_ONCE: usize = 16;
 
-/// How far the sweep has come through the shards, and the redirects that it must read again.
+/// The place at which the sweep goes on. The sweep also remembers redirects that it must read again. A redirect is an
+/// entry that leads to the shard of a timer.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,

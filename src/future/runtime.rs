@@ -15,12 +15,14 @@
 //!
 //! - *Two threads of a runtime ask first.* Both make shards. The lock of the register decides whose are used. The
 //!   others are dropped before a timer is armed there.
-//! - *A future arms its timer while the runtime ends.* The shutdown wakes its task. If the future is polled again, it
-//!   panics or returns an error, as with each engine that was shut down. tokio's futures panic.
+//! - *A task of the runtime waits while the runtime ends.* The shutdown wakes the task. If it is polled before the
+//!   runtime drops it, its future stays pending, so that nobody takes the end for a timeout.
+//! - *A future outlives the runtime.* The shutdown wakes its task. If the future is polled again, it panics or returns
+//!   an error, as with each engine that was shut down. tokio's futures panic.
 //! - *A runtime that is ending asks for the first time.* It drops the new task at once. The rest is as above.
 //! - *A task arms the first timer of all, and then blocks its worker.* The turning task was woken last, and tokio keeps
-//!   such a task for the worker that woke it. A second task, which does nothing, is woken after it and takes that
-//!   place. Then any worker may take the turning task.
+//!   such a task for the worker that woke it. So another task, which does nothing, is spawned after each such wake-up
+//!   and takes that place. Then any worker may take the turning task.
 //! - *The child of a fork* has the shards of its parent without the threads. They refuse timers, so a runtime that goes
 //!   on in the child gets shards of its own.
 
@@ -31,11 +33,9 @@ use crate::api::loops::LoopShard;
 use crate::api::shards::Shards;
 use crate::base::error::BuildError;
 use crate::base::fork::ForkLock;
-use crate::base::sync::{Mutex, OnceLock, StdArc, ignore_poison};
+use crate::base::sync::OnceLock;
 use crate::system::clock::runtime::TICK;
 use core::cell::RefCell;
-use core::future::poll_fn;
-use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::panic::catch_unwind;
 use tokio::runtime::{Handle as Runtime, Id, RuntimeFlavor};
@@ -46,6 +46,7 @@ const MOST_WITHOUT_TIMER: usize = 64;
 /// The shards of a runtime, and their engine for futures.
 #[derive(Clone)]
 pub(crate) struct Turned {
+    runtime: Id,
     shards: Shards,
     handle: Handle<Wakeup>,
 }
@@ -86,6 +87,12 @@ pub(crate) fn current() -> Option<Turned> {
     }
 }
 
+/// Returns whether a task of this runtime is being polled.
+#[cold]
+pub(super) fn is_in_task_of(runtime: Id) -> bool {
+    tokio::task::try_id().is_some() && Runtime::try_current().is_ok_and(|current| current.id() == runtime)
+}
+
 /// Finds the shards of a runtime in the register, or makes them.
 #[cold]
 fn enter(runtime: &Runtime, id: Id) -> Option<Turned> {
@@ -104,7 +111,7 @@ fn enter(runtime: &Runtime, id: Id) -> Option<Turned> {
 /// Makes the shards of a runtime, unless another thread of the runtime was first.
 fn make(register: &ForkLock<Vec<Known>>, runtime: &Runtime, id: Id) -> Option<Known> {
     // Before the lock is taken: the start of an engine runs code of the program, for example its subscriber of events.
-    let made = if has_timer() { Some(Turned::new().ok()?) } else { None };
+    let made = if has_timer() { Some(Turned::new(id).ok()?) } else { None };
     let (turned, shard) = made.map_or((None, None), |(turned, shard)| (Some(turned), Some(shard)));
     let known = Known { runtime: id, turned };
     {
@@ -122,7 +129,7 @@ fn make(register: &ForkLock<Vec<Known>>, runtime: &Runtime, id: Id) -> Option<Kn
         all.push(known.clone());
     }
     if let (Some(turned), Some(shard)) = (known.turned.clone(), shard) {
-        turned.begin(runtime, Ending { runtime: id, turned: turned.clone() }, shard);
+        Turned::begin(runtime, Ending(turned), shard);
     }
     Some(known)
 }
@@ -134,33 +141,44 @@ fn has_timer() -> bool {
 }
 
 impl Turned {
-    fn new() -> Result<(Self, LoopShard), BuildError> {
+    fn new(runtime: Id) -> Result<(Self, LoopShard), BuildError> {
         let builder = Builder::new().tick(TICK);
         #[cfg(feature = "test-util")]
         let builder = builder.clock(crate::system::clock::runtime::RuntimeClock);
         let (shards, mut loops) = builder.loops(1)?;
         let handle = shards.futures().clone();
-        Ok((Self { shards, handle }, loops.remove(0)))
+        Ok((Self { runtime, shards, handle }, loops.remove(0)))
     }
 
     /// Spawns the task that turns the shard.
-    fn begin(&self, runtime: &Runtime, ending: Ending, shard: LoopShard) {
-        let nudge = StdArc::new(Nudge::default());
-        let nudged = StdArc::clone(&nudge);
+    fn begin(runtime: &Runtime, ending: Ending, shard: LoopShard) {
+        let nudge = {
+            let runtime = runtime.clone();
+            let has_workers = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+            move || {
+                if has_workers && tokio::task::try_id().is_some() {
+                    drop(runtime.spawn(async {}));
+                }
+            }
+        };
+        let turning = shard.turn_with(tokio::time::sleep, nudge.clone());
         drop(runtime.spawn(async move {
             // Dropped after the shard, which ends with the task.
             let _ending = ending;
-            shard.turn_with(tokio::time::sleep, move || nudged.wake()).await
+            turning.await
         }));
-        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
-            drop(runtime.spawn(async move { nudge.wait().await }));
-        }
+        nudge();
     }
 
     /// Returns the engine for futures on these shards.
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         &self.handle
+    }
+
+    /// Returns the runtime whose task turns these shards.
+    pub(super) fn runtime(&self) -> Id {
+        self.runtime
     }
 
     /// Returns the shards.
@@ -170,42 +188,17 @@ impl Turned {
 }
 
 /// Shuts the engine for futures down. The runtime drops this value when it ends.
-struct Ending {
-    runtime: Id,
-    turned: Turned,
-}
+struct Ending(Turned);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         if let Some(mut all) = REGISTER.get().and_then(ForkLock::lock) {
-            let place = all.iter().position(|known| known.runtime == self.runtime && known.turned.is_some());
+            let place =
+                all.iter().position(|known| known.runtime == self.0.runtime && known.turned.is_some());
             let known = place.map(|place| all.swap_remove(place));
             drop(all);
             drop(known);
         }
-        drop(self.turned.handle.shutdown());
-    }
-}
-
-/// Wakes the second task of a runtime, which does nothing.
-#[derive(Default)]
-struct Nudge(Mutex<Option<Waker>>);
-
-impl Nudge {
-    fn wake(&self) {
-        let waker = ignore_poison(self.0.lock()).clone();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Waits until the runtime drops the task.
-    async fn wait(&self) {
-        poll_fn(|cx| {
-            let former = ignore_poison(self.0.lock()).replace(cx.waker().clone());
-            drop(former);
-            Poll::Pending
-        })
-        .await
+        drop(self.0.handle.shutdown());
     }
 }

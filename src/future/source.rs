@@ -14,15 +14,17 @@ use crate::system::clock::runtime::{self as clock, Instant};
 use core::fmt;
 #[cfg(feature = "tokio")]
 use core::time::Duration;
+#[cfg(feature = "tokio")]
+use tokio::runtime::Id;
 
 /// The engine on which a future waits.
 #[derive(Clone)]
 pub(super) enum Source {
     /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
-    /// The engine on the shards that a task of a tokio runtime turns.
+    /// The engine on the shards that a task of this tokio runtime turns.
     #[cfg(feature = "tokio")]
-    Runtime(Handle<Wakeup>),
+    Runtime(Handle<Wakeup>, Id),
     Given(Handle<Wakeup>),
 }
 
@@ -31,7 +33,7 @@ impl Source {
     /// runtime.
     #[cfg(feature = "test-util")]
     pub(super) fn is_runtime(&self) -> bool {
-        matches!(self, Self::Runtime(_))
+        matches!(self, Self::Runtime(..))
     }
 
     /// Returns the moment on the engine's clock at which `instant` comes, or a later moment. The last moment of the
@@ -39,7 +41,7 @@ impl Source {
     #[cfg(feature = "tokio")]
     pub(super) fn moment_of(&self, instant: Instant) -> Timestamp {
         let moment = match self {
-            Self::Runtime(_) => instant.into_std().into(),
+            Self::Runtime(..) => instant.into_std().into(),
             // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
             _ => {
                 let rest = instant.saturating_duration_since(clock::now());
@@ -53,11 +55,20 @@ impl Source {
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
         #[cfg(feature = "test-util")]
-        if let Self::Runtime(handle) = self {
+        if let Self::Runtime(handle, _) = self {
             // Exact, so that a wait under a paused clock ends at the same moment as tokio's.
             return handle.core().clock().true_now();
         }
         self.handle().now()
+    }
+
+    /// Returns whether the engine is that of a runtime whose task is being polled.
+    pub(super) fn is_of_this_task(&self) -> bool {
+        match self {
+            #[cfg(feature = "tokio")]
+            Self::Runtime(_, runtime) => runtime::is_in_task_of(*runtime),
+            _ => false,
+        }
     }
 
     #[inline]
@@ -65,7 +76,7 @@ impl Source {
         match self {
             Self::Global(handle) => handle,
             #[cfg(feature = "tokio")]
-            Self::Runtime(handle) => handle,
+            Self::Runtime(handle, _) => handle,
             Self::Given(handle) => handle,
         }
     }
@@ -96,7 +107,7 @@ pub(super) fn current() -> Source {
     }
     #[cfg(feature = "tokio")]
     if let Some(turned) = runtime::current() {
-        return Source::Runtime(turned.handle().clone());
+        return Source::Runtime(turned.handle().clone(), turned.runtime());
     }
     Source::Global(global())
 }

@@ -18,7 +18,7 @@
 //! | a runtime without `enable_time` | the futures work as outside; the hook shows a panic that is caught. If panics abort, the process ends | they panic |
 //! | the runtime of a future | the runtime in which the future is first polled | the runtime in which the future is made |
 //! | a future that was polled in a runtime that has ended since | panics, with another text | panics |
-//! | the task that turns the timers | counts among the runtime's tasks; a runtime with several threads has a second one | there is none |
+//! | the task that turns the timers | counts among the runtime's tasks | there is none |
 //! | [`Sleep`] and [`Timeout`] | are `Unpin` if the inner future is | have to be pinned |
 //! | [`Sleep::is_elapsed`] after the first poll | by the clock | once the runtime's driver has seen the deadline |
 //! | rounding | a deadline is rounded up to 64 µs, then to tokio's millisecond | to the millisecond |

@@ -64,8 +64,8 @@ impl Owner {
         }
     }
 
-    /// Inserts the item `other` again. The caller wanted to remove an item that had expired, and `other` had got the key
-    /// of that item.
+    /// Inserts the item `other` again. The caller wanted to remove an item that had expired, and `other` had got the
+    /// key of that item.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());

@@ -203,8 +203,7 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
         ready = http.get("/readyz").await;
     }
     assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
-    until("a line of the log", || daemon.find("the store refuses changes: the store is full").is_some())
-        .await;
+    daemon.line("the store refuses changes: the store is full").await;
     assert!(says_full().await);
     assert_goes_on(&http, &receiver, 0..10).await;
 

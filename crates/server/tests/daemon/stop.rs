@@ -177,7 +177,7 @@ async fn a_second_signal_ends_the_service_at_once() {
     make_due(&Http::new(daemon.address), &receiver, 1).await;
     until("a callback is under way", || receiver.count() == 1).await;
     daemon.signal(Signal::INT);
-    until("it stops", || daemon.find("stopping").is_some()).await;
+    daemon.line("stopping").await;
     daemon.signal(Signal::HUP);
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(143), "{}", daemon.log());

@@ -1,7 +1,7 @@
 //! Tests TLS from end to end, with a certificate that changes.
 
 use crate::clients::{far, timer};
-use crate::process::{Daemon, SOON, folder, program, token, until};
+use crate::process::{Daemon, SOON, folder, program, token};
 use axum::body::Bytes;
 use axum::http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
@@ -81,12 +81,12 @@ async fn a_certificate_changes_and_no_connection_breaks() {
     let fitting = std::fs::read(folder.path().join("key.pem")).unwrap();
     std::fs::write(folder.path().join("key.pem"), key).unwrap();
     daemon.signal(Signal::HUP);
-    until("it refuses", || daemon.find("the certificate stays as it was").is_some()).await;
+    daemon.line("the certificate stays as it was").await;
     assert!(connect(address, &first, "http/1.1").await.is_ok());
 
     std::fs::write(folder.path().join("key.pem"), fitting).unwrap();
     daemon.signal(Signal::HUP);
-    until("it reads the certificate", || daemon.find("the certificate was read again").is_some()).await;
+    daemon.line("the certificate was read again").await;
     assert!(connect(address, &first, "http/1.1").await.is_err(), "new connections get the new certificate");
     let stream = connect(address, &second, "h2").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));

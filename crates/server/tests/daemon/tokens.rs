@@ -1,7 +1,7 @@
 //! Tests the whole life of tokens: they are made, used, expired and revoked.
 
 use crate::clients::{Answer, Http, far, timer};
-use crate::process::{Daemon, folder, of_crate, run, text, token, until};
+use crate::process::{Daemon, folder, of_crate, run, text, token};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -118,7 +118,7 @@ async fn tokens_are_made_and_revoked_while_the_service_runs() {
 
     // Once the first token is made, the service demands tokens. It needs no signal for this.
     let first = token(folder.path(), &["--role", "writer", "--name", "first", "--data", "data"]);
-    until("the tokens are read", || daemon.find("tokens were read again").is_some()).await;
+    daemon.line("tokens were read again").await;
     assert!(is(&http, 401).await);
     let first = http.with_token(&first);
     assert!(is(&first, 404).await);

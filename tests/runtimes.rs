@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{HOUR, MS, PATIENCE, within_patience};
+use support::{HOUR, MS, PATIENCE, block_on, within_patience};
 use tokio::runtime::{Builder, Runtime};
 use tourbillon::{Fired, future, time};
 
@@ -27,24 +27,6 @@ fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(name).filter(|name| name.starts_with("tourbillon")).count()
-}
-
-/// Runs a future to its end on the calling thread, without a runtime.
-fn on_this_thread<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 #[test]
@@ -138,7 +120,7 @@ fn a_blocked_worker_holds_up_no_timer_of_the_others() {
 fn a_worker_that_waits_for_a_sleep_without_the_runtime_gets_it() {
     within_patience(|| {
         several_threads(2).block_on(async {
-            tokio::spawn(async { on_this_thread(time::sleep(20 * MS)) }).await.unwrap();
+            tokio::spawn(async { block_on(time::sleep(20 * MS)) }).await.unwrap();
         });
     });
 }

@@ -45,7 +45,7 @@ const MOST_WITHOUT_TIMER: usize = 64;
 
 /// The shards of a runtime, and their engine for futures.
 #[derive(Clone)]
-pub(crate) struct Turned {
+struct Turned {
     runtime: Id,
     shards: Shards,
     handle: Handle<Wakeup>,
@@ -73,17 +73,28 @@ thread_local! {
     static LAST: RefCell<Option<Known>> = const { RefCell::new(None) };
 }
 
-/// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` outside of a runtime, and
-/// where the runtime has no timer.
-pub(crate) fn current() -> Option<Turned> {
+/// Returns the engine for futures of the tokio runtime that the calling thread is in, with the runtime's id. Returns
+/// `None` outside of a runtime, and where the runtime has no timer.
+pub(super) fn engine() -> Option<(Handle<Wakeup>, Id)> {
+    // One reference is counted: each future that arms its first timer comes here.
+    with_current(|turned| (turned.handle.clone(), turned.runtime))
+}
+
+/// Returns the shards of the tokio runtime that the calling thread is in. Returns `None` where [`engine`] does.
+pub(crate) fn shards() -> Option<Shards> {
+    with_current(|turned| turned.shards.clone())
+}
+
+/// Calls `look`, which runs no code of the program, with the shards of the runtime that the calling thread is in.
+fn with_current<R>(look: impl Fn(&Turned) -> R) -> Option<R> {
     let runtime = Runtime::try_current().ok()?;
     let id = runtime.id();
     let last = |last: &RefCell<Option<Known>>| {
-        last.borrow().as_ref().filter(|known| known.is_of(id)).map(|known| known.turned.clone())
+        last.borrow().as_ref().filter(|known| known.is_of(id)).map(|known| known.turned.as_ref().map(&look))
     };
     match LAST.try_with(last).ok().flatten() {
-        Some(turned) => turned,
-        None => enter(&runtime, id),
+        Some(found) => found,
+        None => enter(&runtime, id).as_ref().map(look),
     }
 }
 
@@ -168,22 +179,6 @@ impl Turned {
             turning.await
         }));
         nudge();
-    }
-
-    /// Returns the engine for futures on these shards.
-    #[inline]
-    pub(super) fn handle(&self) -> &Handle<Wakeup> {
-        &self.handle
-    }
-
-    /// Returns the runtime whose task turns these shards.
-    pub(super) fn runtime(&self) -> Id {
-        self.runtime
-    }
-
-    /// Returns the shards.
-    pub(crate) fn shards(&self) -> &Shards {
-        &self.shards
     }
 }
 

@@ -106,8 +106,8 @@ pub(super) fn current() -> Source {
         return Source::Given(shards.futures().clone());
     }
     #[cfg(feature = "tokio")]
-    if let Some(turned) = runtime::current() {
-        return Source::Runtime(turned.handle().clone(), turned.runtime());
+    if let Some((handle, runtime)) = runtime::engine() {
+        return Source::Runtime(handle, runtime);
     }
     Source::Global(global())
 }

@@ -81,5 +81,5 @@ use crate::future::runtime;
 /// ```
 #[must_use]
 pub fn shards() -> Option<Shards> {
-    runtime::current().map(|turned| turned.shards().clone())
+    runtime::shards()
 }

@@ -9,6 +9,8 @@ mod churn;
 #[cfg(unix)]
 fn main() {
     calls_in_the_child_are_refused();
+    #[cfg(feature = "tokio")]
+    runtimes_in_the_child_have_timers();
     churn::no_child_hangs_while_threads_of_the_parent_come_and_go();
 }
 
@@ -58,6 +60,35 @@ fn calls_in_the_child_are_refused() {
         own.handle().schedule(Duration::from_millis(1), 7).expect("room");
         assert_eq!(log.recv(), Ok(7));
         drop(own);
+    });
+    assert_eq!(status, 0, "the child failed, or was ended by its alarm");
+}
+
+/// A runtime of one thread that was built before the fork, and runtimes that the child builds.
+#[cfg(all(unix, feature = "tokio"))]
+fn runtimes_in_the_child_have_timers() {
+    use std::future::pending;
+    use std::time::{Duration, Instant};
+    use tourbillon::time::{sleep, timeout};
+
+    const MS: Duration = Duration::from_millis(1);
+    let build = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let inherited = build();
+    inherited.block_on(sleep(MS));
+    let status = in_child(move || {
+        let mut limit = Box::pin(timeout(3_600_000 * MS, pending::<()>()));
+        for runtime in [&inherited, &build(), &inherited] {
+            let begin = Instant::now();
+            runtime.block_on(async {
+                sleep(MS).await;
+                assert!(timeout(MS, pending::<()>()).await.is_err());
+                let poll =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(limit.as_mut().poll(cx).is_pending()));
+                assert!(poll.await);
+            });
+            assert!(begin.elapsed() >= 2 * MS);
+        }
+        drop((limit, inherited));
     });
     assert_eq!(status, 0, "the child failed, or was ended by its alarm");
 }

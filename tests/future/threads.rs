@@ -1,36 +1,18 @@
 //! Futures on threads, in real time. They use the process's own engine, and engines whose shards race with the tasks.
 
-use crate::support::{Log, MS, PATIENCE, Rng, lock, wait_until, within_patience};
+use crate::support::{Log, MS, PATIENCE, Rng, block_on, lock, wait_until, within_patience};
 use crate::tasks::{Answer, bell, on_wake, poll_with};
 use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Builder, Engine, Missed, Timestamp};
 
 /// A time that exceeds any wait of some milliseconds, even on a slow machine.
 const LONG: Duration = Duration::from_secs(10);
-
-/// Runs a future on this thread. The thread is parked while the future waits.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
 
 /// Waits for all futures. Each wake-up polls all of them.
 async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {

@@ -1,8 +1,10 @@
 //! Helpers that the tests share: waits with a limit, gates, logs and a seeded random generator.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, Scope};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Scope, Thread};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
 
@@ -52,6 +54,24 @@ pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     };
     thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, work).expect("a thread");
     (result.recv().expect("the work ends"), leave)
+}
+
+/// Runs a future to its end on the calling thread, without a runtime. The thread is parked while the future waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
 /// Locks a mutex, even if a handler has panicked while it held the mutex.

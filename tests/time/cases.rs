@@ -9,11 +9,10 @@ use crate::support::MS;
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use tokio::runtime::{Builder, Runtime};
 
 #[path = "cases/budget.rs"]
@@ -106,24 +105,6 @@ impl<F> Task<F> {
 impl<F: Future> Task<F> {
     fn poll(&mut self) -> Poll<F::Output> {
         self.future.as_mut().poll(&mut Context::from_waker(&self.waker))
-    }
-}
-
-/// Runs a future to its end on the calling thread, without a runtime.
-fn on_this_thread<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
     }
 }
 

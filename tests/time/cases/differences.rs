@@ -2,8 +2,8 @@
 
 use super::super::{ENDED, IS_BOUND_WHEN_MADE, NEEDS_A_RUNTIME, NEEDS_A_TIMER, WAITS_FOR_ITS_RUNTIME};
 use super::time::{self, Instant};
-use super::{Panicked, Task, current_thread, on_this_thread, panic_of, runtimes};
-use crate::support::{HOUR, MS};
+use super::{Panicked, Task, current_thread, panic_of, runtimes};
+use crate::support::{HOUR, MS, block_on};
 use std::future::pending;
 use std::pin::Pin;
 use std::task::Poll;
@@ -56,7 +56,7 @@ fn outside_of_a_runtime_a_timer_panics_or_works() {
         if NEEDS_A_RUNTIME {
             assert_panics(name, &panic_of(wait), NO_RUNTIME);
         } else {
-            on_this_thread(wait());
+            block_on(wait());
         }
     }
 }
@@ -95,7 +95,7 @@ fn after_the_end_of_its_runtime_a_sleep_panics() {
             assert!(fresh.poll().is_pending());
             let deadline = Instant::now() + 5 * MS;
             fresh.future.as_mut().reset(deadline);
-            on_this_thread(fresh.future);
+            block_on(fresh.future);
             assert!(Instant::now() >= deadline);
         }
     }
@@ -130,6 +130,6 @@ fn while_nobody_runs_its_runtime_a_sleep_waits_or_ends() {
         assert_eq!((first_poll, task.poll(), task.take_wakes()), (Poll::Pending, Poll::Pending, 0));
         idle.block_on(task.future);
     } else {
-        on_this_thread(task.future);
+        block_on(task.future);
     }
 }

@@ -1,8 +1,8 @@
 //! Calls that must panic: their texts, and the places that they blame.
 
 use super::time::{self, Duration, Instant};
-use super::{Panicked, current_thread, on_this_thread, panic_of, several_threads, standing, text};
-use crate::support::MS;
+use super::{Panicked, current_thread, panic_of, several_threads, standing, text};
+use crate::support::{MS, block_on};
 
 const NO_PERIOD: &str = "`period` must be non-zero.";
 const NO_RUNTIME: &str = "time cannot be frozen from outside the Tokio runtime";
@@ -91,7 +91,7 @@ fn outside_of_a_runtime_the_clock_cannot_be_paused() {
         time::resume();
     };
     assert_blames_the_caller(&panic_of(resume), NO_RUNTIME);
-    assert_eq!(panic_of(|| on_this_thread(time::advance(MS))).text, NO_RUNTIME);
+    assert_eq!(panic_of(|| block_on(time::advance(MS))).text, NO_RUNTIME);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Runtimes: of every kind, several in one process, and at their end.
 
 use super::time::{self, Instant};
-use super::{Task, current_thread, nobody, on_this_thread, runtimes, several_threads, standing};
-use crate::support::{HOUR, MS, within_patience};
+use super::{Task, current_thread, nobody, runtimes, several_threads, standing};
+use crate::support::{HOUR, MS, block_on, within_patience};
 use std::future::{pending, poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
@@ -99,9 +99,9 @@ fn a_sleep_may_be_awaited_on_a_thread_without_a_runtime() {
         let _entered = runtime.enter();
         (time::sleep_until(deadline), time::timeout_at(deadline, pending::<()>()))
     };
-    on_this_thread(sleep);
+    block_on(sleep);
     assert!(Instant::now() >= deadline);
-    assert!(on_this_thread(timeout).is_err());
+    assert!(block_on(timeout).is_err());
 }
 
 #[test]

@@ -120,7 +120,13 @@ END
 # The loader finds a shared library in a folder of its own by its cache.
 if [ -z "$destdir" ] && command -v ldconfig >/dev/null 2>&1; then
     if [ "$(id -u)" = 0 ]; then
-        ldconfig
+        # Another installation that writes the cache at the same time makes this fail.
+        tries=5
+        until ldconfig; do
+            tries=$((tries - 1))
+            [ "$tries" -gt 0 ] || { echo "install.sh: the files are installed, but ldconfig fails" >&2 && exit 1; }
+            sleep 1
+        done
     else
         echo "run ldconfig as root, so that programs find the shared library"
     fi

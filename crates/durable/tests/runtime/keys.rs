@@ -67,6 +67,7 @@ fn a_timer_that_is_kept_says_whether_its_delivery_has_begun() {
     let again = place(spec(3).if_present(IfPresent::Replace));
     assert!(matches!(again, Placed::Replaced { old, was: Phase::Leased, .. } if old == first), "{again:?}");
     finish.send(()).unwrap();
+    world.settle();
     world.advance(secs(1));
     assert_eq!(world.seen(), [1, 3], "the wish that was made during the delivery is delivered after it");
 }

@@ -14,45 +14,56 @@ pub(crate) struct Answered {
     pub(crate) rest: Values,
 }
 
-/// A call that runs a script on these keys.
-pub(crate) struct Call<W> {
-    pub(crate) script: W,
-    pub(crate) keys: Vec<Vec<u8>>,
+/// A call that runs a script on these keys. Callers differ in their scripts and arguments, and share the code that
+/// sends the call.
+pub(super) struct Call {
+    script: &'static Script,
+    keys: Vec<Vec<u8>>,
+    words: Words,
     /// The number of an attempt to connect. The script is sent only on the connection that this attempt has made.
     /// `None` permits any connection.
-    pub(crate) attempt: Option<u64>,
+    attempt: Option<u64>,
+}
+
+impl Call {
+    pub(super) fn new(
+        time: &Time,
+        script: impl Fn(&'static Scripts) -> &'static Script,
+        mut keys: Vec<Vec<u8>>,
+        arguments: impl Arguments,
+    ) -> Self {
+        // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
+        keys.extend(keys.first().map(|key| Layout::absent(key)));
+        let script = match time {
+            Time::Server(_) => script(&BY_SERVER),
+            Time::Test(_) => script(&BY_CALLER),
+        };
+        let mut words = Words::default();
+        words.push(&time.argument());
+        arguments.add_to(&mut words);
+        Self { script, keys, words, attempt: None }
+    }
+
+    pub(super) fn on(self, attempt: Option<u64>) -> Self {
+        Self { attempt, ..self }
+    }
 }
 
 /// Runs a script on any connection. Returns the script's answer, and whether the answer shows that the server's clock
 /// was set.
-pub(crate) async fn run(
-    link: &dyn Link,
-    time: &Time,
+pub(crate) fn run<'a>(
+    link: &'a dyn Link,
+    time: &'a Time,
     script: impl Fn(&'static Scripts) -> &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: impl Arguments,
-) -> Result<(Answered, bool), StoreError> {
-    send(link, time, Call { script, keys, attempt: None }, arguments).await
+) -> impl Future<Output = Result<(Answered, bool), StoreError>> {
+    send(link, time, Call::new(time, script, keys, arguments))
 }
 
-/// Runs a script. If the call names an attempt to connect, sends the script only on the connection of that attempt.
-/// Returns the script's answer, and whether the answer shows that the server's clock was set.
-pub(super) async fn send(
-    link: &dyn Link,
-    time: &Time,
-    call: Call<impl Fn(&'static Scripts) -> &'static Script>,
-    arguments: impl Arguments,
-) -> Result<(Answered, bool), StoreError> {
-    let Call { script, mut keys, attempt } = call;
-    // With the absent key, the script is refused as a whole while the slot of the keys moves to another server.
-    keys.extend(keys.first().map(|key| Layout::absent(key)));
-    let script = match time {
-        Time::Server(_) => script(&BY_SERVER),
-        Time::Test(_) => script(&BY_CALLER),
-    };
-    let mut words = Words::default();
-    words.push(&time.argument());
-    arguments.add_to(&mut words);
+/// Sends a call. Returns the script's answer, and whether the answer shows that the server's clock was set.
+pub(super) async fn send(link: &dyn Link, time: &Time, call: Call) -> Result<(Answered, bool), StoreError> {
+    let Call { script, keys, words, attempt } = call;
     let sent = moment();
     let reply = match attempt {
         Some(attempt) => link.run_on(attempt, script, keys, words),

@@ -93,36 +93,32 @@ impl Deployment {
 
     /// Runs a script. While the store is closed, because the deployment is lost, fails instead. Otherwise new data
     /// would go into shards that belong to no deployment.
-    pub(crate) async fn run(
+    pub(crate) fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
-    ) -> Result<Answered, StoreError> {
-        self.send(Call { script, keys, attempt: None }, arguments).await
+    ) -> impl Future<Output = Result<Answered, StoreError>> {
+        self.send(Call::new(&self.time, script, keys, arguments))
     }
 
     /// Runs a script. If `attempt` is set, the script is sent only on the connection that this attempt to connect has
     /// made.
-    pub(crate) async fn run_on(
+    pub(crate) fn run_on(
         &self,
         attempt: Option<u64>,
         script: impl Fn(&'static Scripts) -> &'static Script,
         keys: Vec<Vec<u8>>,
         arguments: impl Arguments,
-    ) -> Result<Answered, StoreError> {
-        self.send(Call { script, keys, attempt }, arguments).await
+    ) -> impl Future<Output = Result<Answered, StoreError>> {
+        self.send(Call::new(&self.time, script, keys, arguments).on(attempt))
     }
 
-    async fn send(
-        &self,
-        call: Call<impl Fn(&'static Scripts) -> &'static Script>,
-        arguments: impl Arguments,
-    ) -> Result<Answered, StoreError> {
+    async fn send(&self, call: Call) -> Result<Answered, StoreError> {
         if let Some(error) = self.error_if_closed().await {
             return Err(error);
         }
-        let mut result = send(&*self.link, &self.time, call, arguments).await;
+        let mut result = send(&*self.link, &self.time, call).await;
         if result.as_ref().is_err_and(is_gone)
             && let Some(gone) = self.gone().await
         {

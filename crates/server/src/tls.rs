@@ -7,7 +7,8 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
 
 /// The reason why a certificate cannot be used.
 #[derive(Debug)]
@@ -103,8 +104,9 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     };
     let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificate))?;
-    let ends = chain.iter().filter_map(|one| X509Certificate::from_der(one).ok());
-    let expiry = ends.map(|(_, one)| one.validity().not_after.timestamp()).min().unwrap_or(i64::MAX);
+    let read = chain.iter().filter_map(|one| Certificate::from_der(one).ok());
+    let ends = read.map(|one| one.tbs_certificate().validity().not_after.to_unix_duration().as_secs());
+    let expiry = ends.min().map_or(i64::MAX, u64::cast_signed);
     let secret = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

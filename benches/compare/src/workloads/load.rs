@@ -265,7 +265,10 @@ fn request(wanted: u8, planned: Duration, client: usize) -> Message {
 fn write(writer: &OwnedWriteHalf, message: &Message) {
     loop {
         match writer.try_write(message) {
-            Ok(count) => return assert_eq!(count, MESSAGE, "a part of a message"),
+            Ok(count) => {
+                assert_eq!(count, MESSAGE, "a part of a message");
+                return;
+            }
             // The runtime has not seen yet that a new connection is ready.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
             Err(error) => panic!("a request cannot be sent: {error}"),

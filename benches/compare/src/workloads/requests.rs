@@ -24,15 +24,15 @@ pub(super) const WORKLOAD: Workload = Workload {
     about: "Each client has a connection to the proxy, and the requests come at planned moments with random gaps, \
         whether or not earlier requests have their answers. A request takes the connection that has been free for the \
         longest time. The proxy limits the wait for the request, the request as a whole, and the wait for the \
-        backend's answer: each of the three futures is pending, so that each arms a timer and drops it. The \
-        connections to the backend are shared, and each carries one request at a time. The backend leaves 1 of \
-        1,000 requests without an answer, and the proxy gives up after 200 ms; without timeouts, it answers all. The \
-        proxy is a process on a runtime with tokio's defaults. Clients and backend are another process, in which one \
-        thread sends, and the other receives and is the backend. The two processes share the cores. *CPU a request* \
-        is the processor time of the proxy's process, by its own clock, over the requests of the measured time. An \
-        *answer* is the time from a request's planned moment to the backend's answer, as the client sees it. The \
-        first second is not recorded. Checked: each request has its own answer, from the proxy itself only if the \
-        backend gave none, and no timeout comes before its time.",
+        backend's answer. Each of the three arms a timer and drops it, unless the answer is there before the proxy \
+        looks for it. The connections to the backend are shared, and each carries one request at a time. The backend \
+        leaves 1 of 1,000 requests without an answer, and the proxy gives up after 200 ms; without timeouts, it \
+        answers all. The proxy is a process on a runtime with tokio's defaults. Clients and backend are another \
+        process, in which one thread sends, and the other receives and is the backend. The two processes share the \
+        cores. *CPU a request* is the processor time of the proxy's process, by its own clock, over the requests of \
+        the measured time. An *answer* is the time from a request's planned moment to the backend's answer, as the \
+        client sees it. The first second is not recorded. Checked: each request has its own answer, from the proxy \
+        itself only if the backend gave none, and no timeout comes before its time.",
     reading: "The difference to the row *without timeouts* is the price of the three timeouts. In the row *turned by \
         the runtime* the proxy uses `tourbillon::time` without configuration, and a task of the runtime turns the \
         timers. tokio's alternative timer is an option of its unstable builds.",

@@ -29,6 +29,7 @@ const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
 const LOOP: &str = "engine, LoopShard";
 const NAMED: &str = "engine, by tokio's names";
+const SERVER: &str = "engine, turned by the runtime";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
 const REPEAT: &str = "Tasks::repeat, own workers";

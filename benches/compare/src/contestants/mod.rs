@@ -219,8 +219,12 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
         runtime::Builder::new_multi_thread().enable_all().build().expect("the system gives us threads")
     }
 
+    /// What a connection keeps for one of its waits, from one timeout to the next.
+    type Limit: Default + Send;
+
     /// Returns the output of `future`, or `None` if `delay` passes first.
     fn timeout<F: Future<Output: Send> + Send>(
+        limit: &mut Self::Limit,
         delay: Duration,
         future: F,
     ) -> impl Future<Output = Option<F::Output>> + Send;

@@ -8,20 +8,33 @@ use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+use tourbillon::future::{self, ReusableTimeout};
 use tourbillon::time;
 use tourbillon_hyper::TourbillonTimer;
 use tourbillon_tower::{TimeoutError, TimeoutLayer};
 
-pub(crate) struct OursServer;
+/// With `REUSES`, a connection has a timer for each of its waits, in place of a new timer for each request.
+pub(crate) struct OursServer<const REUSES: bool>;
 
-impl ServerTimers for OursServer {
-    const NAME: &'static str = "engine, turned by the runtime";
+impl<const REUSES: bool> ServerTimers for OursServer<REUSES> {
+    const NAME: &'static str =
+        if REUSES { "engine, a reusable timeout each" } else { "engine, turned by the runtime" };
     const IS_OURS: bool = true;
 
     type Sleep = time::Sleep;
 
-    async fn timeout<F: Future<Output: Send> + Send>(delay: Duration, future: F) -> Option<F::Output> {
-        time::timeout(delay, future).await.ok()
+    type Limit = Option<ReusableTimeout>;
+
+    async fn timeout<F: Future<Output: Send> + Send>(
+        limit: &mut Self::Limit,
+        delay: Duration,
+        future: F,
+    ) -> Option<F::Output> {
+        if REUSES {
+            limit.get_or_insert_with(future::reusable_timeout).timeout(delay, future).await.ok()
+        } else {
+            time::timeout(delay, future).await.ok()
+        }
     }
 
     fn limit_headers(http: &mut auto::Builder<TokioExecutor>, limit: Duration) {

@@ -28,7 +28,13 @@ impl<const IS_ALTERNATIVE: bool> ServerTimers for TokioServer<IS_ALTERNATIVE> {
         builder.enable_all().build().expect("the system gives us threads")
     }
 
-    async fn timeout<F: Future<Output: Send> + Send>(delay: Duration, future: F) -> Option<F::Output> {
+    type Limit = ();
+
+    async fn timeout<F: Future<Output: Send> + Send>(
+        (): &mut (),
+        delay: Duration,
+        future: F,
+    ) -> Option<F::Output> {
         time::timeout(delay, future).await.ok()
     }
 

@@ -16,7 +16,13 @@ impl ServerTimers for UnlimitedServer {
 
     type Sleep = Pending<()>;
 
-    async fn timeout<F: Future<Output: Send> + Send>(_: Duration, future: F) -> Option<F::Output> {
+    type Limit = ();
+
+    async fn timeout<F: Future<Output: Send> + Send>(
+        (): &mut (),
+        _: Duration,
+        future: F,
+    ) -> Option<F::Output> {
         Some(future.await)
     }
 

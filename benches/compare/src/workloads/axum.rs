@@ -55,7 +55,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     rounds: |scale, _| scale.pick(5, 1, 1),
     entrants: || {
         vec![
-            Entrant::server::<OursServer>(turn::<OursServer>),
+            Entrant::server::<OursServer<false>>(turn::<OursServer<false>>),
             Entrant::server::<TokioServer<false>>(turn::<TokioServer<false>>),
             Entrant::server::<TokioServer<true>>(turn::<TokioServer<true>>),
             Entrant::server::<UnlimitedServer>(turn::<UnlimitedServer>),

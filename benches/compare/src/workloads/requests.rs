@@ -35,7 +35,8 @@ pub(super) const WORKLOAD: Workload = Workload {
         itself only if the backend gave none, and no timeout comes before its time.",
     reading: "The difference to the row *without timeouts* is the price of the three timeouts. In the row *turned by \
         the runtime* the proxy uses `tourbillon::time` without configuration, and a task of the runtime turns the \
-        timers. tokio's alternative timer is an option of its unstable builds.",
+        timers. In the row *a reusable timeout each* a connection has a `ReusableTimeout` for each of its three \
+        waits, in place of a new timer for each request. tokio's alternative timer is an option of its unstable builds.",
     cases,
     columns: |_| {
         vec![
@@ -49,7 +50,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     rounds: |scale, _| scale.pick(5, 1, 1),
     entrants: || {
         vec![
-            Entrant::server::<OursServer>(turn::<OursServer>),
+            Entrant::server::<OursServer<false>>(turn::<OursServer<false>>),
+            Entrant::server::<OursServer<true>>(turn::<OursServer<true>>),
             Entrant::server::<TokioServer<false>>(turn::<TokioServer<false>>),
             Entrant::server::<TokioServer<true>>(turn::<TokioServer<true>>),
             Entrant::server::<UnlimitedServer>(turn::<UnlimitedServer>),
@@ -114,10 +116,11 @@ async fn read(stream: &mut TcpStream) -> Option<Message> {
 
 /// Passes the requests of a client to the backend, and the answers to the client.
 async fn pass_on<T: ServerTimers>(mut client: TcpStream, backend: Arc<Backend>) {
+    let (mut idle, mut whole, mut wait) = (T::Limit::default(), T::Limit::default(), T::Limit::default());
     loop {
-        let request = T::timeout(IDLE, read(&mut client)).await;
+        let request = T::timeout(&mut idle, IDLE, read(&mut client)).await;
         let Some(request) = request.expect("no client is idle") else { return };
-        let answer = T::timeout(REQUEST, answer::<T>(request, &backend)).await;
+        let answer = T::timeout(&mut whole, REQUEST, answer::<T>(&mut wait, request, &backend)).await;
         let answer = answer.expect("the wait for an answer has a shorter limit");
         if client.write_all(&answer).await.is_err() {
             return;
@@ -126,11 +129,11 @@ async fn pass_on<T: ServerTimers>(mut client: TcpStream, backend: Arc<Backend>) 
 }
 
 /// Returns the backend's answer, or the proxy's own answer after too long a wait.
-async fn answer<T: ServerTimers>(request: Message, backend: &Backend) -> Message {
+async fn answer<T: ServerTimers>(wait: &mut T::Limit, request: Message, backend: &Backend) -> Message {
     let mut stream = backend.take().await;
     stream.write_all(&request).await.expect("the backend is there");
     let begin = Instant::now();
-    match T::timeout(ANSWER, read(&mut stream)).await {
+    match T::timeout(wait, ANSWER, read(&mut stream)).await {
         Some(answer) => {
             backend.give_back(stream);
             answer.expect("the backend is there")

@@ -2,8 +2,8 @@
 
 use super::reasons::{
     ALSO_A_TASK, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES, LINKS, LOCKED_PUSH, LOCKS,
-    NO_CASCADE, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, REFRESHED, SHARED, TICK,
-    TWO_WAKE_UPS, WATCHED,
+    NO_CASCADE, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, READ_EACH_TIME, READ_TWICE,
+    REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
 };
 use super::{Against, Question};
 use Against::{Best, Only};
@@ -161,7 +161,7 @@ pub(super) const QUESTIONS: &[Question] = &[
         ("requests", FEW, "cpu"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_TWICE,
     ),
     ask(
         "A proxy, three timeouts a request, 1,000 connections: an answer, p99",
@@ -175,7 +175,7 @@ pub(super) const QUESTIONS: &[Question] = &[
         ("requests", MANY_CLIENTS, "cpu"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_TWICE,
     ),
     ask(
         "A proxy, three timeouts a request, 10,000 connections: an answer, p99",
@@ -189,28 +189,28 @@ pub(super) const QUESTIONS: &[Question] = &[
         ("axum", WRK_100, "cpu"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_EACH_TIME,
     ),
     ask(
         "axum with three timeouts, wrk with 100 connections: time a request",
         ("axum", WRK_100, "each"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_EACH_TIME,
     ),
     ask(
         "axum with three timeouts, wrk with 1,000 connections: CPU a request",
         ("axum", WRK_1000, "cpu"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_EACH_TIME,
     ),
     ask(
         "axum with three timeouts, wrk with 1,000 connections: time a request",
         ("axum", WRK_1000, "each"),
         SERVER,
         Only(TOKIOS),
-        "",
+        READ_EACH_TIME,
     ),
     ask("Memory of a pending timer, with its payload", ("memory", MANY, "bytes"), HANDLE, Best, LINKS),
     ask(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-const COMPARED: [&str; 11] = [
+const COMPARED: [&str; 15] = [
     "tourbillon",
     "tokio",
     "futures-timer",
@@ -14,6 +14,10 @@ const COMPARED: [&str; 11] = [
     "kestrel-timer",
     "moka",
     "scc",
+    "axum",
+    "hyper",
+    "hyper-util",
+    "tower",
 ];
 const LOCK: &str = include_str!("../Cargo.lock");
 

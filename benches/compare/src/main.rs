@@ -82,12 +82,16 @@ enum Other {
     /// Measure one contestant once, in this process
     #[command(hide = true)]
     Turn { arguments: Vec<String> },
+    /// Be the clients and the backend of a server under measurement
+    #[command(hide = true)]
+    Load { arguments: Vec<String> },
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     match options.command {
         Some(Other::Turn { arguments }) => turn::take(WORKLOADS, &arguments),
+        Some(Other::Load { arguments }) => workloads::play_load(&arguments),
         Some(Other::Publish { check }) => {
             let places = publish::Places {
                 page: of_project("BENCHMARKS.md"),
@@ -128,7 +132,11 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     let failures = rounds::run(&mut contests);
     let mut results = Results {
         machine,
-        versions: crates::versions().into_iter().chain(foreign::versions()).collect(),
+        versions: crates::versions()
+            .into_iter()
+            .chain(foreign::versions())
+            .chain([("wrk".to_owned(), workloads::version_of_wrk())])
+            .collect(),
         scale: scale.name().to_owned(),
         seconds: start.elapsed().as_secs(),
         outcomes: contests.into_iter().map(|contest| contest.outcome).collect(),

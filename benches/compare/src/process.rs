@@ -66,3 +66,19 @@ pub(crate) fn cpu_time() -> Option<Duration> {
 pub(crate) fn cpu_time() -> Option<Duration> {
     None
 }
+
+/// Lets this process and its children open `count` files at a time. Returns false if the system does not permit it.
+#[cfg(target_os = "linux")]
+pub(crate) fn may_open(count: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let limit = getrlimit(Resource::Nofile);
+    limit.current.is_none_or(|current| current >= count)
+        || setrlimit(Resource::Nofile, Rlimit { current: Some(count), ..limit }).is_ok()
+}
+
+/// Returns true, because nothing is known about the limit of this system.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn may_open(_: u64) -> bool {
+    true
+}

@@ -78,7 +78,8 @@ impl Contest {
             rows: rows.collect(),
             commit: None,
         };
-        let needs_steadiness = workload.family == Family::Firing && scale == Scale::Full;
+        let has_latencies = matches!(workload.family, Family::Firing | Family::Servers);
+        let needs_steadiness = has_latencies && scale == Scale::Full;
         Self { scale, rounds, case, entrants, is_whole, needs_steadiness, outcome }
     }
 
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lateness_in_full_size_waits_for_a_steady_machine() {
+    fn only_latencies_in_full_size_wait_for_a_steady_machine() {
         let waiting = |scale| {
             let contests = select(WORKLOADS, scale, "", None);
             let waiting = contests.into_iter().filter(|contest| contest.needs_steadiness);
@@ -191,7 +192,7 @@ mod tests {
             workloads.dedup();
             workloads
         };
-        assert_eq!(waiting(Scale::Full), ["expiry", "burst", "mixed", "busy", "proxy"]);
+        assert_eq!(waiting(Scale::Full), ["expiry", "burst", "mixed", "busy", "proxy", "requests", "axum"]);
         assert!(waiting(Scale::Quick).is_empty() && waiting(Scale::Smoke).is_empty());
     }
 

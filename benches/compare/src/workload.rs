@@ -1,7 +1,7 @@
 //! Workloads, their cases, and the contestants that take part.
 
 use crate::case::Case;
-use crate::contestants::Contestant;
+use crate::contestants::{Contestant, ServerTimers};
 use crate::foreign::Program;
 use crate::results::{Column, Figures};
 use clap::ValueEnum;
@@ -36,6 +36,7 @@ impl Scale {
 pub(crate) enum Family {
     Arming,
     Firing,
+    Servers,
     Memory,
     Tasks,
     Structures,
@@ -45,14 +46,22 @@ pub(crate) enum Family {
 
 impl Family {
     /// All families of workloads, in the order of the page.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Arming, Self::Firing, Self::Memory, Self::Tasks, Self::Structures, Self::Former];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Arming,
+        Self::Firing,
+        Self::Servers,
+        Self::Memory,
+        Self::Tasks,
+        Self::Structures,
+        Self::Former,
+    ];
 
     /// Returns the name of the family's file in the folder of tables.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Arming => "arming.md",
             Self::Firing => "firing.md",
+            Self::Servers => "servers.md",
             Self::Memory => "memory.md",
             Self::Tasks => "tasks.md",
             Self::Structures => "structures.md",
@@ -64,6 +73,7 @@ impl Family {
         match self {
             Self::Arming => "Arm, move, cancel",
             Self::Firing => "Fire: lateness and processor time",
+            Self::Servers => "Servers on tokio: a timeout for each wait",
             Self::Memory => "Memory, and idle time",
             Self::Tasks => "Futures, tasks, keys, maps",
             Self::Structures => "Classic structures, and the machine's floor",
@@ -112,6 +122,12 @@ impl Entrant {
     pub(crate) fn new<C: Contestant>(turn: fn(&Case) -> Figures) -> Self {
         let turn = C::WHY_NOT.map_or(Turn::Here(turn), Turn::Never);
         Self { name: C::NAME.to_owned(), clock: C::READS.to_string(), is_ours: C::IS_OURS, turn }
+    }
+
+    /// Makes an entrant for the timers of a server.
+    pub(crate) fn server<T: ServerTimers>(turn: fn(&Case) -> Figures) -> Self {
+        let turn = T::WHY_NOT.map_or(Turn::Here(turn), Turn::Never);
+        Self { name: T::NAME.to_owned(), clock: String::new(), is_ours: T::IS_OURS, turn }
     }
 
     /// Makes an entrant for a contestant that takes part in only one workload.

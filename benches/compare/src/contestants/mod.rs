@@ -16,6 +16,9 @@ mod locked_own_now;
 mod ours_timeout;
 mod ours_timer;
 mod pingora;
+mod server_ours;
+mod server_tokio;
+mod server_unlimited;
 mod services;
 mod smol_tasks;
 mod tasks;
@@ -39,6 +42,9 @@ pub(crate) use locked_own_now::LockedOwnNow;
 pub(crate) use ours_timeout::OursTimeout;
 pub(crate) use ours_timer::{OursTimer, OursTimerEach};
 pub(crate) use pingora::{Pingora, PingoraSleeps};
+pub(crate) use server_ours::OursServer;
+pub(crate) use server_tokio::TokioServer;
+pub(crate) use server_unlimited::UnlimitedServer;
 pub(crate) use services::{
     AcrossBoundary, CoarseInline, CoarserInline, DefaultSlice, Fine, FineInline, Inline, Of, OwnWorkers,
     Sharded, ThroughHandleOnInstant, Unpinned, UnpinnedInline,
@@ -51,13 +57,18 @@ pub(crate) use tokio_sleep::{TokioFar, TokioSleep};
 pub(crate) use tokio_timeout::TokioTimeout;
 
 use crate::common::{Payload, payload};
+use axum::Router;
+use axum::http::StatusCode;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::server::conn::auto;
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::runtime::{self, Runtime};
 
 /// A timer implementation under measurement, including its threads.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
@@ -189,6 +200,48 @@ pub(crate) trait Timeouts: Contestant {
         future: F,
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
+
+/// The timers of a server on a tokio runtime. Each limit is set in the way that is usual for these timers.
+pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
+    const NAME: &'static str;
+    /// Whether the timers are ours, so that other timers are compared with them.
+    const IS_OURS: bool = false;
+    /// The reason why these timers are not measured. `None` if they are measured.
+    const WHY_NOT: Option<&'static str> = None;
+    /// Whether a limit ends anything.
+    const LIMITS: bool = true;
+
+    /// The sleep of a connection, which is moved whenever bytes come or go.
+    type Sleep: Future<Output = ()> + Send;
+
+    /// Makes the server's runtime, with tokio's defaults and a worker for each core.
+    fn runtime() -> Runtime {
+        runtime::Builder::new_multi_thread().enable_all().build().expect("the system gives us threads")
+    }
+
+    /// What a connection keeps for one of its waits, from one timeout to the next.
+    type Limit: Default + Send;
+
+    /// Returns the output of `future`, or `None` if `delay` passes first.
+    fn timeout<F: Future<Output: Send> + Send>(
+        limit: &mut Self::Limit,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> + Send;
+
+    /// Limits the time of a request's header, and of the wait for it.
+    fn limit_headers(http: &mut auto::Builder<TokioExecutor>, limit: Duration);
+
+    /// Limits the time from a request's header to its response. A late response becomes [`TOO_LATE`].
+    fn limit_requests(app: Router, limit: Duration) -> Router;
+
+    fn sleep_until(deadline: Instant) -> Self::Sleep;
+
+    fn reset(sleep: Pin<&mut Self::Sleep>, deadline: Instant);
+}
+
+/// The status in place of a response that took too long.
+pub(crate) const TOO_LATE: StatusCode = StatusCode::GATEWAY_TIMEOUT;
 
 /// The number of a contestant's handler calls.
 #[derive(Clone, Debug, Default)]

@@ -38,7 +38,17 @@ impl OnAnyRuntime for TokioFar<false> {
     const ALTERNATIVE_NAME: &'static str = "tokio, alternative timer, reset to far to disarm";
 }
 
-const WHY_NOT: Option<&str> = if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
+/// The reason why the alternative timer is not measured. `None` if it is measured.
+pub(super) const WHY_NOT: Option<&str> =
+    if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
+
+/// Gives the runtime the alternative timer, if this build has it.
+pub(super) fn enable(builder: &mut Builder) {
+    #[cfg(tokio_unstable)]
+    builder.enable_alt_timer();
+    #[cfg(not(tokio_unstable))]
+    let _ = builder;
+}
 
 /// Makes a runtime with this number of workers. With `None`, the runtime has a worker for each core.
 fn runtime(workers: Option<usize>) -> Runtime {
@@ -46,8 +56,7 @@ fn runtime(workers: Option<usize>) -> Runtime {
     if let Some(workers) = workers {
         builder.worker_threads(workers);
     }
-    #[cfg(tokio_unstable)]
-    builder.enable_alt_timer();
+    enable(&mut builder);
     builder.enable_time().build().expect("the system gives us threads")
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tourbillon_book::figure::{count, figure};
 
 /// The units of figures that count events. Counts of events are not costs.
-const COUNTS: [&str; 2] = ["", "times"];
+const COUNTS: [&str; 3] = ["", "times", "1/s"];
 
 /// Writes a table of the machine and of the contestants' versions.
 pub(crate) fn machine(results: &Results) -> String {

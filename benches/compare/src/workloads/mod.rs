@@ -1,5 +1,6 @@
 //! The workloads. Each has a file, which lists the contestants that take part.
 
+mod axum;
 mod burst;
 mod busy;
 mod cache;
@@ -10,6 +11,7 @@ mod floor;
 mod growth;
 mod idle;
 mod keys;
+mod load;
 mod loops;
 mod memory;
 mod mixed;
@@ -22,6 +24,7 @@ mod queue;
 mod reach;
 mod rearm;
 mod refresh;
+mod requests;
 mod retries;
 mod shards;
 mod shots;
@@ -30,6 +33,10 @@ mod storm;
 mod structures;
 mod timeout;
 mod touch;
+mod wrk;
+
+pub(crate) use load::play as play_load;
+pub(crate) use wrk::version as version_of_wrk;
 
 use crate::common::Chance;
 use crate::workload::Workload;
@@ -49,6 +56,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     mixed::WORKLOAD,
     busy::WORKLOAD,
     proxy::WORKLOAD,
+    requests::WORKLOAD,
+    axum::WORKLOAD,
     memory::WORKLOAD,
     storm::WORKLOAD,
     idle::WORKLOAD,

@@ -2,8 +2,8 @@
 
 use super::reasons::{
     ALSO_A_TASK, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES, LINKS, LOCKED_PUSH, LOCKS,
-    NO_CASCADE, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, REFRESHED, SHARED, TICK,
-    TWO_WAKE_UPS, WATCHED,
+    NO_CASCADE, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, READ_EACH_TIME, READ_TWICE,
+    REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
 };
 use super::{Against, Question};
 use Against::{Best, Only};
@@ -17,6 +17,10 @@ const ITEMS: &str = "100,000 items";
 const ONE: &str = "100,000 items, 1 consumer";
 const TWO: &str = "100,000 items, 2 consumers";
 const FITS: &str = "10,000 timers of 1 to 60 s";
+const FEW: &str = "1,000 connections, 15,000 requests a second";
+const MANY_CLIENTS: &str = "10,000 connections, 15,000 requests a second";
+const WRK_100: &str = "wrk with 100 connections";
+const WRK_1000: &str = "wrk with 1,000 connections";
 const EXCEEDS: &str = "1,000,000 timers of 1 to 60 s";
 
 pub(super) const HANDLE: &str = "engine, Handle";
@@ -25,6 +29,7 @@ const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
 const LOOP: &str = "engine, LoopShard";
 const NAMED: &str = "engine, by tokio's names";
+const SERVER: &str = "engine, turned by the runtime";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
 const REPEAT: &str = "Tasks::repeat, own workers";
@@ -38,6 +43,7 @@ const QUEUE: &str = "Mutex of HashMap and DelayQueue: reset";
 const INTERVAL: &str = "tokio, interval, a task each";
 const TASK: &str = "tokio, spawn a sleep and abort it";
 const MOKA: &str = "moka, time to live";
+const TOKIOS: &[&str] = &["tokio", "tokio, alternative timer"];
 
 pub(super) const QUESTIONS: &[Question] = &[
     ask("Arm and cancel, a million pending, 1 thread", ("pair", MANY, "t1"), HANDLE, Best, LOCKS),
@@ -150,6 +156,62 @@ pub(super) const QUESTIONS: &[Question] = &[
         Best,
         TICK,
     ),
+    ask(
+        "A proxy, three timeouts a request, 1,000 connections: CPU",
+        ("requests", FEW, "cpu"),
+        SERVER,
+        Only(TOKIOS),
+        READ_TWICE,
+    ),
+    ask(
+        "A proxy, three timeouts a request, 1,000 connections: an answer, p99",
+        ("requests", FEW, "p99"),
+        SERVER,
+        Only(TOKIOS),
+        "",
+    ),
+    ask(
+        "A proxy, three timeouts a request, 10,000 connections: CPU",
+        ("requests", MANY_CLIENTS, "cpu"),
+        SERVER,
+        Only(TOKIOS),
+        READ_TWICE,
+    ),
+    ask(
+        "A proxy, three timeouts a request, 10,000 connections: an answer, p99",
+        ("requests", MANY_CLIENTS, "p99"),
+        SERVER,
+        Only(TOKIOS),
+        "",
+    ),
+    ask(
+        "axum with three timeouts, wrk with 100 connections: CPU a request",
+        ("axum", WRK_100, "cpu"),
+        SERVER,
+        Only(TOKIOS),
+        READ_EACH_TIME,
+    ),
+    ask(
+        "axum with three timeouts, wrk with 100 connections: time a request",
+        ("axum", WRK_100, "each"),
+        SERVER,
+        Only(TOKIOS),
+        READ_EACH_TIME,
+    ),
+    ask(
+        "axum with three timeouts, wrk with 1,000 connections: CPU a request",
+        ("axum", WRK_1000, "cpu"),
+        SERVER,
+        Only(TOKIOS),
+        READ_EACH_TIME,
+    ),
+    ask(
+        "axum with three timeouts, wrk with 1,000 connections: time a request",
+        ("axum", WRK_1000, "each"),
+        SERVER,
+        Only(TOKIOS),
+        READ_EACH_TIME,
+    ),
     ask("Memory of a pending timer, with its payload", ("memory", MANY, "bytes"), HANDLE, Best, LINKS),
     ask(
         "Wake-ups in ten idle seconds, 100,000 pending",
@@ -172,47 +234,53 @@ pub(super) const QUESTIONS: &[Question] = &[
         Best,
         NOT_POLLED_YET,
     ),
-    ask("Schedule a closure and cancel it", ("closures", "100,000 pending", "t1"), CLOSURE, Only(TASK), ""),
+    ask(
+        "Schedule a closure and cancel it",
+        ("closures", "100,000 pending", "t1"),
+        CLOSURE,
+        Only(&[TASK]),
+        "",
+    ),
     ask(
         "100,000 tasks each second: lateness, p99.9",
         ("periodic", "100,000 tasks, every 1 s", "p999"),
         REPEAT,
-        Only(INTERVAL),
+        Only(&[INTERVAL]),
         GUARDED,
     ),
     ask(
         "100,000 tasks each second: CPU time in a second",
         ("periodic", "100,000 tasks, every 1 s", "cpu"),
         REPEAT,
-        Only(INTERVAL),
+        Only(&[INTERVAL]),
         GUARDED,
     ),
     ask(
         "Replace the timer of one of a million keys, 1 thread",
         ("keys", "1,000,000 keys", "t1"),
         KEYED,
-        Only(QUEUE),
+        Only(&[QUEUE]),
         KEY_MISSES,
     ),
     ask(
         "Replace the timer of one of a million keys, 2 threads",
         ("keys", "1,000,000 keys", "t2"),
         KEYED,
-        Only(QUEUE),
+        Only(&[QUEUE]),
         KEY_MISSES,
     ),
     ask(
         "Read an entry of a map with a time to live",
         ("cache", "100,000 entries", "get"),
         MAP,
-        Only(MOKA),
+        Only(&[MOKA]),
         "",
     ),
     ask(
         "Replace an entry of a map with a time to live",
         ("cache", "100,000 entries", "insert"),
         MAP,
-        Only(MOKA),
+        Only(&[MOKA]),
         "",
     ),
     ask("Push an item into a delay queue, take it back", ("queue", ITEMS, "pair"), ITEM_QUEUE, Best, SHARED),

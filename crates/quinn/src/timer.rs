@@ -1,0 +1,30 @@
+//! The timer of a connection.
+
+use quinn::AsyncTimer;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tourbillon::future::{Sleep, sleep_until};
+
+/// A sleep of the engine as quinn's timer.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    /// Takes nothing from the budget of the task, so a deadline that has come is never reported as pending.
+    sleep: Sleep,
+}
+
+impl Timer {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { sleep: sleep_until(deadline.into()) }
+    }
+}
+
+impl AsyncTimer for Timer {
+    fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.get_mut().sleep.reset(deadline.into());
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.get_mut().sleep).poll(cx)
+    }
+}

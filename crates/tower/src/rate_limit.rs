@@ -125,8 +125,8 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// # Time complexity
 ///
-/// A call takes the limit's lock twice and reads the clock once. Waiting is O(log n) for n waiting clones. A clone has
-/// a timer of the engine only while it waits for the end of the present period.
+/// A call and its `poll_ready` take the limit's lock once each, and read the clock once. Waiting is O(log n) for n
+/// waiting clones. A clone has a timer of the engine only while it waits for the end of the present period.
 ///
 /// # Errors
 ///

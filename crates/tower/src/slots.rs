@@ -36,8 +36,9 @@ pub(crate) struct Slots {
     reserved: u64,
     /// The waiting services that have a promise.
     promised: u64,
-    /// The waiting services in the order of their arrival, each by its number.
-    queue: BTreeMap<u64, Waker>,
+    /// The waiting services in the order of their arrival, each by its number. A waker is `None` after it was woken,
+    /// until the service polls again.
+    queue: BTreeMap<u64, Option<Waker>>,
     /// The number of the next service that waits.
     next_number: u64,
     /// The waiting services with lower numbers have a promise.
@@ -64,7 +65,7 @@ pub(crate) enum Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     woken: Vec<Waker>,
-    dropped: BTreeMap<u64, Waker>,
+    dropped: BTreeMap<u64, Option<Waker>>,
     replaced: Option<Waker>,
 }
 
@@ -129,7 +130,7 @@ impl Slots {
             self.next_number += 1;
             Number(self.next_number - 1)
         });
-        changes.replaced = self.queue.insert(number.0, waker);
+        changes.replaced = self.queue.insert(number.0, Some(waker)).flatten();
         if number.0 >= self.promised_below && self.promised + self.reserved < self.rate.calls {
             // All services in front of this one have a promise already.
             self.promise(number.0);
@@ -164,7 +165,7 @@ impl Slots {
     /// Removes a service from the queue, or takes back the slot that the service has got.
     pub(crate) fn leave(&mut self, number: Number) -> Changes {
         let Some(waker) = self.queue.remove(&number.0) else { return self.give_back() };
-        let mut changes = Changes { replaced: Some(waker), ..Changes::default() };
+        let mut changes = Changes { replaced: waker, ..Changes::default() };
         self.promised -= u64::from(number.0 < self.promised_below);
         self.give(&mut changes);
         changes
@@ -185,12 +186,12 @@ impl Slots {
         {
             self.reserved += 1;
             self.promised -= u64::from(number < self.promised_below);
-            changes.woken.push(waker);
+            changes.woken.extend(waker);
         }
         while self.promised + self.reserved < self.rate.calls
-            && let Some((&number, waker)) = self.queue.range(self.promised_below..).next()
+            && let Some((&number, waker)) = self.queue.range_mut(self.promised_below..).next()
         {
-            changes.woken.push(waker.clone());
+            changes.woken.extend(waker.take());
             self.promise(number);
         }
     }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Builder, DrivenEngine, Handle};
 use tourbillon_tower::ExponentialBackoff;
-use tower::retry::backoff::{Backoff, MakeBackoff};
+use tower::retry::backoff::{Backoff, ExponentialBackoffMaker, MakeBackoff};
 use tower::retry::budget::{Budget, TpsBudget};
 use tower::retry::{Policy, Retry, RetryLayer};
+use tower::util::rng::HasherRng;
 use tower::{Layer, Service};
 
 const MS: Duration = Duration::from_millis(1);
@@ -250,6 +251,25 @@ fn no_retry_is_early_by_the_caller_s_clock_outside_of_a_runtime() {
         let end = tourbillon::Timestamp::from(Instant::now());
         assert!(end >= deadline && deadline <= begin + 5 * MS + SECOND, "{begin:?} {deadline:?} {end:?}");
     }
+}
+
+/// The README names two differences from tower's own backoff. If this test fails, tower has changed.
+#[test]
+fn tower_s_own_backoff_repeats_its_delays_and_has_no_jitter_at_its_cap() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _entered = runtime.enter();
+    let (first, cap) = (100 * SECOND, 150 * SECOND);
+    let mut maker = ExponentialBackoffMaker::new(first, cap, 0.5, HasherRng::new()).unwrap();
+    let mut delays = || -> Vec<u64> {
+        let mut backoff = maker.make_backoff();
+        // To the second: the moments of the calls differ by less.
+        let delay =
+            |_| (backoff.next_backoff().deadline() - tokio::time::Instant::now() + SECOND / 2).as_secs();
+        (0..4).map(delay).collect()
+    };
+    let (one, other) = (delays(), delays());
+    assert_eq!(one, other);
+    assert_eq!(one[1..], [150, 150, 150]);
 }
 
 #[test]

@@ -2,15 +2,15 @@
 //!
 //! A task of the local executor turns the shard. Between two turns it sleeps by `glommio::timer::sleep` until the
 //! shard's next deadline. Timeouts and handlers run on the executor's thread. There is no thread for timers. glommio
-//! needs io_uring.
+//! needs io_uring, and panics where the system refuses it.
 //!
 //! `cargo run --features glommio --bin glommio`
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
-use glommio::{GlommioError, LocalExecutorBuilder, spawn_local};
-use std::io::{self, ErrorKind};
+use glommio::{LocalExecutorBuilder, spawn_local};
+use std::io;
 use tourbillon::Handle;
 use tourbillon::future::Wakeup;
 use tourbillon_reactors::{CONNECTIONS, Failure, IDLE, Timers};
@@ -30,15 +30,7 @@ async fn serve(mut stream: TcpStream, timers: Handle<Wakeup>) -> io::Result<()> 
 
 fn main() -> Result<(), Failure> {
     let (timers, shard) = Timers::new()?;
-    let executor = match LocalExecutorBuilder::default().make() {
-        Err(GlommioError::IoError(error))
-            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) =>
-        {
-            println!("skipped: the system allows no io_uring: {error}");
-            return Ok(());
-        }
-        executor => executor.map_err(|error| error.to_string())?,
-    };
+    let executor = LocalExecutorBuilder::default().make().map_err(|error| error.to_string())?;
     let report = executor.run(async {
         spawn_local(shard.turn_as_task(sleep)).detach();
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;

@@ -114,9 +114,9 @@ impl<S> Layer<S> for RateLimitLayer {
 ///
 /// Clones share the limit. A clone reserves a slot in `poll_ready`. It keeps the slot until it is called or dropped,
 /// and the slot counts as taken during that time. A clone that finds no slot waits in a queue. Slots go to the clones
-/// in the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is woken at most twice:
-/// once when the end of the present period will be its turn, and once when it has a slot. A dropped clone gives its
-/// slot or its place back, and the next clone is woken for it.
+/// in the order of their first `poll_ready`, and no clone overtakes another. A waiting clone is not woken at the end of
+/// each period, but twice: when the end of the present period will be its turn, and when it has a slot. A dropped clone
+/// gives its slot or its place back, and the next clone is woken for it.
 ///
 /// So a program should poll a clone that is not ready until it is ready, or drop it. A clone that is kept and not
 /// polled keeps a slot from the others. This holds for tower's `ConcurrencyLimit` as well.

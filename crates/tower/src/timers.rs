@@ -1,9 +1,7 @@
 //! Chooses the engine on which a limit runs.
 
 use std::time::Duration;
-#[cfg(feature = "http-body")]
-use tourbillon::future::Sleep;
-use tourbillon::future::{self, Wakeup};
+use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
 /// The engine on which a limit runs: the process's own engine, or an engine that the caller chose.
@@ -17,6 +15,11 @@ impl Timers {
         Self { given: Some(engine.clone()) }
     }
 
+    /// Returns the present moment by the engine's clock, which may be ahead of the true time by microseconds.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.given.as_ref().map_or_else(future::now, Handle::now)
+    }
+
     /// Returns the moment `delay` from now, by the engine's clock. For a delay of zero, returns a moment that has
     /// certainly passed.
     pub(crate) fn deadline(&self, delay: Duration) -> Timestamp {
@@ -25,7 +28,7 @@ impl Timers {
             // would wait for a tick.
             return Timestamp::ZERO;
         }
-        self.given.as_ref().map_or_else(future::now, Handle::now) + delay
+        self.now() + delay
     }
 
     pub(crate) fn timeout_at<F: Future>(&self, deadline: Timestamp, future: F) -> future::Timeout<F> {
@@ -35,7 +38,6 @@ impl Timers {
         }
     }
 
-    #[cfg(feature = "http-body")]
     pub(crate) fn sleep_until(&self, deadline: Timestamp) -> Sleep {
         match &self.given {
             None => future::sleep_until(deadline),

@@ -82,6 +82,7 @@ macro_rules! test_one_task {
             a_sleep_wakes_the_thread_that_polled_it_last
             a_dropped_future_leaves_no_timer
             a_service_is_limited
+            a_service_has_a_limited_rate
         }
     };
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Handle;
 use tourbillon::future::{self, Sleep, Wakeup};
-use tourbillon_tower::{Timeout, TimeoutError};
+use tourbillon_tower::{RateLimit, Timeout, TimeoutError};
 use tower_service::Service;
 
 /// Polls the sleep once. Returns whether it is over.
@@ -178,5 +178,25 @@ pub(crate) fn a_service_is_limited(runtime: &impl BlockOn) {
         assert!(begin.elapsed() >= 5 * MS);
         assert!(matches!(error, TimeoutError::Elapsed(elapsed) if !elapsed.is_shut_down()), "{error:?}");
     });
+    await_alive(&engine, 0);
+}
+
+pub(crate) fn a_service_has_a_limited_rate(runtime: &impl BlockOn) {
+    const PERIOD: Duration = Duration::from_millis(5);
+    let engine = engine();
+    let service = AfterSleep(engine.handle().clone());
+    let mut limited = RateLimit::new(service, 2, PERIOD).unwrap().on(engine.handle());
+    runtime.block_on(async {
+        let mut period_began: Option<Instant> = None;
+        for call in 0..6 {
+            poll_fn(|cx| limited.poll_ready(cx)).await.unwrap();
+            if call % 2 == 0 {
+                let earlier = period_began.replace(Instant::now());
+                assert!(earlier.is_none_or(|earlier| earlier.elapsed() >= PERIOD));
+            }
+            assert_eq!(limited.call(Some(Duration::ZERO)).await, Ok(17));
+        }
+    });
+    drop(limited);
     await_alive(&engine, 0);
 }

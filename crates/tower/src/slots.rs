@@ -1,0 +1,203 @@
+//! Counts the slots of a rate, and keeps the queue of the services that wait for one.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::task::Waker;
+use std::time::Duration;
+use tourbillon::Timestamp;
+
+/// At most `calls` calls in each period of length `period`. Neither is zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) calls: u64,
+    pub(crate) period: Duration,
+}
+
+/// The slots of a rate. A call uses up a slot of the period in which the call is made. A period begins with a call that
+/// is made after the end of the former period.
+///
+/// A service *reserves* a slot before its call. If all slots are taken, the service waits in a queue. The first waiting
+/// services have the *promise* of a slot in the next period, so each of them sets a timer for the end of the present
+/// period. The services behind them set no timer. When a slot becomes free, the first waiting service gets it, even if
+/// that service is not polled at the moment.
+///
+/// After each change:
+///
+/// - `used + reserved` is at most `rate.calls`, and equal to it while the queue is not empty;
+/// - `promised + reserved` is at most `rate.calls`, and equal to it while a waiting service has no promise.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    rate: Rate,
+    /// The end of the period that began last.
+    end: Timestamp,
+    /// The calls in the period that began last.
+    used: u64,
+    /// The slots of the services that may be called.
+    reserved: u64,
+    /// The waiting services that have a promise.
+    promised: u64,
+    /// The waiting services in the order of their arrival, each by its number. A waker is `None` after it was woken,
+    /// until the service polls again.
+    queue: BTreeMap<u64, Option<Waker>>,
+    /// The number of the next service that waits.
+    next_number: u64,
+    /// The waiting services with lower numbers have a promise.
+    promised_below: u64,
+}
+
+/// The place of a service in the queue. A service that has a number, but is no longer in the queue, has got a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number(u64);
+
+/// The answer to a service that asks for a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The service has a slot.
+    Now,
+    /// The service has the promise of a slot from this moment on.
+    At(Number, Timestamp),
+    /// The service waits. It is woken when it gets a promise or a slot.
+    Later(Number),
+}
+
+/// Wakers for which a change has work to do after the lock is released. They run the code of other crates.
+#[must_use = "the wakers are called when no lock is held"]
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    woken: Vec<Waker>,
+    dropped: BTreeMap<u64, Option<Waker>>,
+    replaced: Option<Waker>,
+}
+
+impl Changes {
+    /// Wakes the tasks of the services that have got a slot or a promise.
+    pub(crate) fn apply(self) {
+        self.woken.into_iter().for_each(Waker::wake);
+        drop((self.dropped, self.replaced));
+    }
+}
+
+impl Slots {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self {
+            rate,
+            end: Timestamp::ZERO,
+            used: 0,
+            reserved: 0,
+            promised: 0,
+            queue: BTreeMap::new(),
+            next_number: 0,
+            promised_below: 0,
+        }
+    }
+
+    pub(crate) fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns the end of the period that began last.
+    pub(crate) fn end(&self) -> Timestamp {
+        self.end
+    }
+
+    /// Reserves a slot for a service, if a slot is free or if the service has got one while it waited.
+    pub(crate) fn try_reserve(&mut self, number: Option<Number>) -> bool {
+        if let Some(Number(number)) = number {
+            return !self.queue.contains_key(&number);
+        }
+        let is_free = self.used + self.reserved < self.rate.calls;
+        self.reserved += u64::from(is_free);
+        is_free
+    }
+
+    /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
+    /// end of a period, if the caller has found that it has come.
+    pub(crate) fn reserve_or_wait(
+        &mut self,
+        number: Option<Number>,
+        waker: Waker,
+        ended: Option<Timestamp>,
+    ) -> (Turn, Changes) {
+        let mut changes = Changes::default();
+        if ended == Some(self.end) {
+            self.end_period(&mut changes);
+        }
+        self.give(&mut changes);
+        if self.try_reserve(number) {
+            return (Turn::Now, changes);
+        }
+        let number = number.unwrap_or_else(|| {
+            self.next_number += 1;
+            Number(self.next_number - 1)
+        });
+        changes.replaced = self.queue.insert(number.0, Some(waker)).flatten();
+        if number.0 >= self.promised_below && self.promised + self.reserved < self.rate.calls {
+            // All services in front of this one have a promise already.
+            self.promise(number.0);
+        }
+        let turn =
+            if number.0 < self.promised_below { Turn::At(number, self.end) } else { Turn::Later(number) };
+        (turn, changes)
+    }
+
+    /// Uses up the slot of a service that is called at `now`. `has_come` tells whether a moment has come by the true
+    /// clock; `now` is never behind that clock.
+    pub(crate) fn use_up(&mut self, now: Timestamp, has_come: impl FnOnce(Timestamp) -> bool) -> Changes {
+        let mut changes = Changes::default();
+        if now >= self.end && has_come(self.end) {
+            self.end_period(&mut changes);
+            self.end = now + self.rate.period;
+        }
+        self.reserved -= 1;
+        self.used += 1;
+        self.give(&mut changes);
+        changes
+    }
+
+    /// Takes back the slot of a service that is not called any more.
+    pub(crate) fn give_back(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        self.reserved -= 1;
+        self.give(&mut changes);
+        changes
+    }
+
+    /// Removes a service from the queue, or takes back the slot that the service has got.
+    pub(crate) fn leave(&mut self, number: Number) -> Changes {
+        let Some(waker) = self.queue.remove(&number.0) else { return self.give_back() };
+        let mut changes = Changes { replaced: waker, ..Changes::default() };
+        self.promised -= u64::from(number.0 < self.promised_below);
+        self.give(&mut changes);
+        changes
+    }
+
+    /// Notes that the period has ended: the promises become slots. A timer wakes each service that had a promise.
+    fn end_period(&mut self, changes: &mut Changes) {
+        self.used = 0;
+        self.reserved += mem::take(&mut self.promised);
+        let waiting = self.queue.split_off(&self.promised_below);
+        changes.dropped = mem::replace(&mut self.queue, waiting);
+    }
+
+    /// Gives the free slots, and then promises, to the services that wait.
+    fn give(&mut self, changes: &mut Changes) {
+        while self.used + self.reserved < self.rate.calls
+            && let Some((number, waker)) = self.queue.pop_first()
+        {
+            self.reserved += 1;
+            self.promised -= u64::from(number < self.promised_below);
+            changes.woken.extend(waker);
+        }
+        while self.promised + self.reserved < self.rate.calls
+            && let Some((&number, waker)) = self.queue.range_mut(self.promised_below..).next()
+        {
+            changes.woken.extend(waker.take());
+            self.promise(number);
+        }
+    }
+
+    fn promise(&mut self, number: u64) {
+        self.promised += 1;
+        self.promised_below = number + 1;
+    }
+}

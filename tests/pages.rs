@@ -20,6 +20,8 @@ fn pages() -> Vec<PathBuf> {
         "benches/compare",
         "benches/compare/foreign",
         "benches/durable",
+        "patch/futures-timer",
+        "patch/pingora-timeout",
     ];
     let folders = folders.iter().map(|folder| root().join(folder)).chain(crates());
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
